@@ -1,0 +1,1 @@
+"""The thread model: CUDA C++ kernels and cuBLAS through CuPy, on a card or on the emulator."""

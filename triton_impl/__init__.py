@@ -1,0 +1,1 @@
+"""The block model: Triton kernels and their launchers."""
