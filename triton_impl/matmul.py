@@ -76,35 +76,32 @@ def matmul_kernel(
     rows = min(tiles_m - first_m, GROUP_M)
     tile_m = first_m + (pid % per_group) % rows
     tile_n = (pid % per_group) // rows
-    offs_m = tile_m * BLOCK_M
-    offs_m += tl.arange(0, BLOCK_M)
-    offs_n = tile_n * BLOCK_N
-    offs_n += tl.arange(0, BLOCK_N)
-    offs_k = tl.arange(0, BLOCK_K)
-    # Lanes past the last row of A or column of B
-    # read that one again and are never stored.
     # 64 bits: a row times its stride passes 2^31.
-    row = tl.minimum(offs_m, m - 1).to(tl.int64)
-    col = tl.minimum(offs_n, n - 1).to(tl.int64)
-    step = offs_k.to(tl.int64)
+    row = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    col = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    row = row.to(tl.int64)
+    col = col.to(tl.int64)
+    step = tl.arange(0, BLOCK_K).to(tl.int64)
+    in_m = row[:, None] < m
+    in_n = col[None, :] < n
     a_ptrs = a_ptr + row[:, None] * stride_am
     a_ptrs += step[None, :] * stride_ak
-    b_ptrs = b_ptr + col[None, :] * stride_bn
-    b_ptrs += step[:, None] * stride_bk
+    b_ptrs = b_ptr + step[:, None] * stride_bk
+    b_ptrs += col[None, :] * stride_bn
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, k, BLOCK_K):
         # [load]
         # a and b: BLOCK_M x BLOCK_K of A, BLOCK_K
-        # x BLOCK_N of B; zero past the end of K.
+        # x BLOCK_N of B; zero past any edge.
         left = k - start
         a = tl.load(
             a_ptrs,
-            mask=offs_k[None, :] < left,
+            mask=in_m & (step[None, :] < left),
             other=0.0,
         )
         b = tl.load(
             b_ptrs,
-            mask=offs_k[:, None] < left,
+            mask=(step[:, None] < left) & in_n,
             other=0.0,
         )
         # [multiply]
@@ -119,13 +116,9 @@ def matmul_kernel(
         b_ptrs += BLOCK_K * stride_bk
     # [store]
     # Bytes moved: 4 an element of C, once.
-    row = offs_m.to(tl.int64)
-    col = offs_n.to(tl.int64)
     c_ptrs = c_ptr + row[:, None] * stride_cm
     c_ptrs += col[None, :] * stride_cn
-    in_c = offs_m[:, None] < m
-    in_c &= offs_n[None, :] < n
-    tl.store(c_ptrs, acc, mask=in_c)
+    tl.store(c_ptrs, acc, mask=in_m & in_n)
 
 
 def known_precisions() -> tuple[str, ...]:

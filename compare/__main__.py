@@ -1,0 +1,5 @@
+"""`python -m compare`."""
+
+from compare.cli import main
+
+raise SystemExit(main())

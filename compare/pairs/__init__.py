@@ -1,0 +1,1 @@
+"""The pairs: one file an operation, each defining PAIR."""

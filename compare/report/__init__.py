@@ -1,0 +1,1 @@
+"""Screens and pages: pure functions of a result."""

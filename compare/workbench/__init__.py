@@ -1,0 +1,138 @@
+"""From a pair to a case: host bits, both sides, accuracy, time, verdict. Data flows one way."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from compare.device import Bench, stream
+from compare.inputs import sha256
+from compare.pair import Implementation, Pair, Shape
+from compare.results import Case
+from compare.workbench.clock import COPY as COPY
+from compare.workbench.clock import time_case
+from compare.workbench.rows import Learned as Learned
+from compare.workbench.rows import blank as blank
+from compare.workbench.rows import failed as failed
+from compare.workbench.rows import first_run, join, prepare, probe, with_code
+from compare.workbench.session import SEED as SEED
+from compare.workbench.session import Request, Session
+from compare.workbench.verdict import decide, headline, hold_to_claims, judge
+from compare.workbench.verdict import exit_code as exit_code
+
+
+def requests(
+    pairs: Sequence[Pair],
+    on_card: bool,
+    *,
+    shapes: Sequence[Shape] = (),
+    precision: str = "",
+    data: str = "",
+    seed: int = SEED,
+    only: Sequence[str] = (),
+) -> list[Request]:
+    """The cases of a run: every pair, its shapes, its precisions; the first shape is timed.
+
+    Precisions of one shape follow each other, since they share their inputs and reference.
+    """
+    wanted = []
+    for pair in pairs:
+        for index, shape in enumerate(shapes or pair.shapes(on_card)):
+            for name in (precision,) if precision else pair.precisions:
+                of_name = [i for i in pair.implementations if i.precision == name]
+                beside = {other for i in of_name for other in i.counterparts}
+                chosen = tuple(
+                    i
+                    for i in pair.implementations
+                    if (i in of_name or i.name in beside) and wanted_by(only, i, on_card)
+                )
+                family, timed = data or pair.data[0], bool(shapes) or index == 0
+                wanted.append(Request(pair, tuple(shape), name, family, seed, chosen, timed))
+    return [request for request in wanted if request.implementations]
+
+
+def wanted_by(only: Sequence[str], implementation: Implementation, on_card: bool) -> bool:
+    """Whether `--only` keeps it. Twins are left out without a card unless they are named."""
+    return implementation.name in only if only else on_card or not implementation.twin_of
+
+
+def run(session: Session, wanted: Sequence[Request]) -> Iterator[Case]:
+    """Runs the cases in turn, on one stream; foreign warnings are kept, not printed."""
+    with warnings.catch_warnings(record=True) as caught, stream(session.machine):
+        warnings.simplefilter("always")
+        for request in wanted:
+            yield run_case(session, request)
+            if session.stopped:
+                return
+            session.warnings += [f"{w.category.__name__}: {w.message}" for w in caught]
+            caught.clear()
+
+
+def run_case(session: Session, request: Request) -> Case:
+    """One pair at one shape, precision, data and seed."""
+    pair, machine = request.pair, session.machine
+    inputs, reference = session.inputs(request)
+    bench = Bench(machine, inputs, pair.output_shape(request.shape))
+    trials = session.beside(
+        lambda: tuple(pair.probes(request.shape, request.precision, request.seed))
+    )
+    outputs: dict[str, np.ndarray] = {}
+    rows, apart = [], set()
+    request, learned = prepare(session, request, inputs)
+    for implementation in request.implementations:
+        session.progress(f"{pair.name} {implementation.name}")
+        if tried := session.alone(request, implementation.name):
+            apart.add(implementation.name)
+            rows.append(tried[0])
+            if tried[1] is not None:
+                outputs[implementation.name] = tried[1]
+            continue
+        found = learned.get(implementation.name, Learned())
+        rows.append(first_run(session, request, implementation, bench, outputs, found))
+    rows = rows if session.stopped else probe(session, request, rows, trials, apart)
+    rows = judge(request, rows, outputs, reference())
+    rows = [join(session, request, row, bench) if row.name in apart else row for row in rows]
+    rows, claims = hold_to_claims(request, rows, machine)
+    rows = [with_code(row, session.code.pop(row.name, None)) for row in rows]
+    standing = [row for row in rows if row.name not in apart or row.output or row.skipped]
+    names = {row.name for row in standing}  # without a user's that did not come through
+    triton, cuda = headline([i for i in request.implementations if i.name in names], standing)
+    verdict, unstated = decide(rows, triton, cuda)
+    cost = pair.cost(request.shape)
+    case = Case(
+        pair.name,
+        request.shape,
+        request.precision,
+        request.data,
+        request.seed,
+        {name: sha256(array) for name, array in inputs.items()},
+        tuple(rows),
+        triton,
+        cuda,
+        verdict,
+        signed=pair.signed,
+        flops=cost.flops,
+        bytes=cost.bytes,
+        unstated=unstated,
+        bits_count=machine.on_card or not pair.transcendental,
+        claims=claims,
+        repeats=min((row.runs for row in rows if row.output), default=0),
+    )
+    case = replace(case, words=tuple(pair.words(case)))
+    if session.save and any(row.accuracy and not row.accuracy.ok for row in rows):
+        for row in rows:
+            session.save(request, inputs, row.name, outputs.get(row.name))
+    for row in rows if session.keep else ():
+        if row.name in outputs:
+            session.keep(row.output, outputs[row.name])  # type: ignore[misc]
+    timed = machine.on_card and request.timed and not session.lost and not session.stopped
+    if timed and bench.output.tensor.numel():
+        session.progress(f"{pair.name} {request.precision}: timing")
+        try:
+            case = time_case(session, request, case, bench)
+        except KeyboardInterrupt:
+            session.stopped = True
+    return case

@@ -1,0 +1,42 @@
+"""What compilers, drivers and libraries say, in one sentence with the remedy."""
+
+import pytest
+
+from compare.errors import plain
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    (
+        (
+            "out of resource: shared memory, Required: 147456, Hardware limit: 101376. Reducing "
+            "block sizes or `num_stages` may help.",
+            "needs 147,456 bytes of shared memory, this card has 101,376",
+        ),
+        ("nvrtc: error: invalid value for --gpu-architecture (-arch).", "NVRTC"),
+        ("ptxas fatal : Value 'sm_121a' is not defined for option 'gpu-name'", "sm_121a"),
+        ("CUDA_ERROR_UNSUPPORTED_PTX_VERSION: the provided PTX", "CUPY_COMPILE_WITH_PTX"),
+        ("CUDA_ERROR_NOT_FOUND: named symbol not found", 'extern "C"'),
+        ('error: cannot open source file "cuda_fp16.h"', "nvidia-cuda-runtime"),
+        ('identifier "INFINITY" is undefined', "0x7f800000"),
+        ("Failed to find C compiler. Please specify via CC environment variable.", "gcc"),
+        ("cuda_utils.c:1:10: fatal error: Python.h: No such file or directory", "python3-dev"),
+        ("libcuda.so cannot found! Possible files are located at []", "/usr/lib/wsl/lib"),
+        ("CUDA out of memory. Tried to allocate 2.00 GiB", "--shape"),
+        ("CUDA error: an illegal memory access was encountered", "outside its arrays"),
+        ('can only concatenate list (not "tuple") to list', "tuple"),
+    ),
+)
+def test_a_known_error_is_answered(text, words):
+    assert words in plain(RuntimeError(text))
+
+
+def test_an_unknown_error_keeps_its_kind_and_first_line():
+    assert plain(ValueError("  what is this\nand more")) == "ValueError: what is this"
+    assert plain(KeyError()) == "KeyError: no message"
+
+
+def test_every_sentence_is_one_line():
+    from compare.errors import KNOWN
+
+    assert all("\n" not in sentence and len(sentence) < 160 for _, sentence in KNOWN)

@@ -1,0 +1,224 @@
+"""From a pair to a verdict and an exit code, on a small pair of its own."""
+
+import numpy as np
+import pytest
+import torch
+
+from compare import workbench
+from compare.machine import Machine, Seen
+from compare.pair import Bound, Cost, Implementation, Pair, Probe, Reference
+from compare.results import Accuracy, Agreement, Case, Check, Row
+
+HOST = Machine("host", Seen(), missing={"card": "needs a card"})
+
+
+def double(x, out):
+    out[:] = 2 * x
+
+
+def near(x, out):
+    out.copy_(torch.nextafter(2 * x, torch.tensor(float("inf"))))
+
+
+def spoiled(value, at=(1, 2)):
+    def launch(x, out):
+        out[:] = 2 * x
+        out[at] = value
+
+    return launch
+
+
+def inputs(shape, data, seed):
+    return {"x": np.random.default_rng(seed).standard_normal(shape, np.float32)}
+
+
+def reference(arrays, shape, seed):
+    return Reference(2 * arrays["x"].astype(np.float64))
+
+
+def bounds(ref, implementation, data, shape):
+    return [Bound("two ULP", 2.0**-22 * np.abs(ref.value), "2 ULP", "made for this test")]
+
+
+def probes(shape, precision, seed):
+    x = np.ones(shape, np.float32)
+    return [Probe("ones", {"x": x}, 2 * x, "anything but a doubling")]
+
+
+def pair(triton=double, cuda=double, others=(), **changes):
+    made = dict(
+        name="doubling",
+        summary="twice x",
+        dims=("ROWS", "COLS"),
+        data=("random",),
+        precisions=("ieee",),
+        implementations=(
+            Implementation("left", "triton", triton, counterparts=("right",)),
+            Implementation("right", "cuda", cuda, arrays="cupy"),
+            *others,
+        ),
+        shapes=lambda on_card: ((3, 4),),
+        check_shape=lambda shape: None,
+        inputs=inputs,
+        output_shape=lambda shape: shape,
+        reference=reference,
+        bounds=bounds,
+        cost=lambda shape: Cost(1, 1, 1),
+        probes=probes,
+    )
+    return Pair(**{**made, **changes})
+
+
+def run(one, **asked):
+    session = workbench.Session(HOST)
+    return list(workbench.run(session, workbench.requests([one], False, **asked)))
+
+
+def test_two_that_agree_in_every_bit():
+    (case,) = run(pair())
+    assert case.verdict == "MATCH BIT FOR BIT"
+    assert case.row("left").output == case.row("right").output != ""
+    assert workbench.exit_code([case]) == 0
+
+
+def test_two_that_agree_within_tolerance():
+    (case,) = run(pair(triton=near, probes=lambda *which: ()))
+    assert case.verdict == "MATCH"
+    assert case.row("left").agreements[0].max_ulp == 1
+    assert workbench.exit_code([case]) == 0
+
+
+def test_an_exact_probe_rejects_what_the_tolerance_lets_through():
+    (case,) = run(pair(triton=near))
+    assert case.verdict == "NO MATCH"
+    assert any(reason.startswith("ones:") for reason in case.row("left").accuracy.reasons)
+    assert workbench.exit_code([case]) == 1
+
+
+@pytest.mark.parametrize("value", (float("nan"), float("inf"), 1e3))
+@pytest.mark.parametrize("side", ("triton", "cuda"))
+def test_one_planted_element_fails_the_run(value, side):
+    (case,) = run(pair(**{side: spoiled(value)}))
+    assert case.verdict == "NO MATCH"
+    name = {"triton": "left", "cuda": "right"}[side]
+    assert case.row(name).accuracy.faults[0].index == (1, 2)
+    assert workbench.exit_code([case]) == 1
+
+
+def test_a_nan_on_both_sides_fails_although_they_agree():
+    (case,) = run(pair(triton=spoiled(float("nan")), cuda=spoiled(float("nan"))))
+    assert case.row("left").agreements[0].verdict == "identical"
+    assert (case.verdict, workbench.exit_code([case])) == ("NO MATCH", 1)
+
+
+def test_one_that_breaks_is_a_row_and_the_rest_is_complete():
+    def broken(x, out):
+        raise RuntimeError(
+            "out of resource: shared memory, Required: 147456, Hardware limit: 101376"
+        )
+
+    third = Implementation("third", "cuda", broken, arrays="cupy")
+    (case,) = run(pair(others=(third,)))
+    assert case.verdict == "MATCH BIT FOR BIT"
+    assert "needs 147,456 bytes" in case.row("third").accuracy.reasons[0]
+    assert workbench.exit_code([case]) == 1
+
+
+def test_a_missing_side_is_a_column_with_its_reason_and_exit_1():
+    machine = Machine("host", Seen(), missing={"emulator": "needs a C++ compiler"})
+    session = workbench.Session(machine)
+    (case,) = workbench.run(session, workbench.requests([pair()], False))
+    assert case.row("right").skipped == case.unstated == "needs a C++ compiler"
+    assert case.row("left").accuracy.ok
+    assert workbench.exit_code([case]) == 1
+
+
+def test_what_no_side_can_run_here_does_not_count_beside_what_can():
+    card = pair(
+        implementations=(
+            Implementation("left", "triton", double, needs=("card",), counterparts=("right",)),
+            Implementation("right", "library", double, needs=("card",)),
+        )
+    )
+    (idle,) = run(card)
+    (case,) = run(pair())
+    assert workbench.exit_code([case, idle]) == 0
+    assert workbench.exit_code([idle]) == 1
+    assert workbench.exit_code([]) == 1
+
+
+def test_one_side_alone_may_be_asked_for():
+    (case,) = run(pair(), only=("left",))
+    assert case.unstated == "one side alone was asked for"
+    assert workbench.exit_code([case]) == 0
+    (wrong,) = run(pair(triton=spoiled(9.0)), only=("left",))
+    assert (wrong.verdict, workbench.exit_code([wrong])) == ("NO MATCH", 1)
+
+
+def test_a_failed_gate_is_exit_1():
+    (case,) = run(pair())
+    from dataclasses import replace
+
+    assert workbench.exit_code([replace(case, failed_gates=("no",))]) == 1
+
+
+def test_the_counterpart_is_the_first_that_runs():
+    lead = Implementation("left", "triton", double, counterparts=("library", "right"))
+    library = Implementation("library", "library", double, needs=("card",))
+    right = Implementation("right", "cuda", double, arrays="cupy")
+    (case,) = run(pair(implementations=(lead, library, right)))
+    assert (case.triton, case.cuda) == ("left", "right")
+
+
+def test_every_hash_is_kept():
+    (case,) = run(pair())
+    assert len(case.inputs["x"]) == len(case.row("left").output) == 64
+    (other,) = run(pair(), seed=7)
+    assert other.inputs != case.inputs
+
+
+def test_foreign_warnings_are_kept_and_not_printed(recwarn):
+    import warnings
+
+    def loud(x, out):
+        warnings.warn("a library's own", stacklevel=1)
+        double(x, out)
+
+    session = workbench.Session(HOST)
+    list(workbench.run(session, workbench.requests([pair(triton=loud)], False)))
+    assert any("a library's own" in text for text in session.warnings)
+    assert not recwarn.list
+
+
+def test_precisions_of_a_shape_share_inputs_and_reference():
+    asked = []
+
+    def counted(arrays, shape, seed):
+        asked.append(shape)
+        return reference(arrays, shape, seed)
+
+    both = pair(precisions=("ieee", "tf32"), reference=counted)
+    both_sides = tuple(
+        Implementation(f"{i.name} {p}", i.language, double, i.arrays, precision=p)
+        for p in ("ieee", "tf32")
+        for i in both.implementations
+    )
+    cases = run(pair(precisions=("ieee", "tf32"), reference=counted, implementations=both_sides))
+    assert len(cases) == 2 and asked == [(3, 4)]
+
+
+def row(name, ok=True, skipped=""):
+    nan = float("nan")
+    found = None if skipped else Accuracy(ok, nan, nan, nan, nan, (Check("c", ok),))
+    agreement = Agreement("right", "identical", 1, 1, 0, 0.0)
+    return Row(name, "triton", "triton", "ieee", skipped=skipped, accuracy=found,
+               agreements=(agreement,) if name == "left" else ())  # fmt: skip
+
+
+def test_verdicts_from_rows_alone():
+    assert workbench.decide([row("left"), row("right")], "left", "right")[0] == "MATCH BIT FOR BIT"
+    assert workbench.decide([row("left", ok=False), row("right")], "left", "right")[0] == "NO MATCH"
+    missing = [row("left"), row("right", skipped="needs a card")]
+    assert workbench.decide(missing, "left", "right") == ("", "needs a card")
+    case = Case("p", (1,), "ieee", "random", 0, {}, tuple(missing), unstated="needs a card")
+    assert workbench.exit_code([case]) == 1
