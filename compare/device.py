@@ -212,7 +212,8 @@ def stream(machine: Machine) -> Iterator[None]:
         return
     import torch
 
-    with contextlib.ExitStack() as stack:
+    stack = contextlib.ExitStack()
+    try:
         stack.enter_context(torch.cuda.device(machine.device))
         current = torch.cuda.Stream()
         stack.enter_context(torch.cuda.stream(current))
@@ -222,6 +223,9 @@ def stream(machine: Machine) -> Iterator[None]:
             stack.enter_context(cupy.cuda.Device(machine.device))
             stack.enter_context(cupy.cuda.Stream.from_external(current))
         yield
+    finally:
+        with contextlib.suppress(RuntimeError):  # of a context that is lost
+            stack.close()
 
 
 def memory_needed(pair: Pair, shape: Shape, on_card: bool) -> int:

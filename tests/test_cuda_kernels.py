@@ -328,9 +328,11 @@ def ulp(a, b):
 def test_softmax_on_a_card_is_a_few_ulp_from_the_emulator(shape):
     import cupy
 
+    # The two expf differ by 2 ULP at most (1 each), which is 4 of a quotient just under a power of
+    # two; the sums by 1, and the two divisions round.
     x = normal(*shape)
     for run in SOFTMAX.values():
-        assert ulp(cupy.asnumpy(run(cupy.asarray(x))), run(x)) <= 4
+        assert ulp(cupy.asnumpy(run(cupy.asarray(x))), run(x)) <= 6
 
 
 @pytest.mark.gpu

@@ -108,10 +108,11 @@ from compare.cli import main
 right = module.softmax
 
 def wild(x, out=None, **options):
-    return right(x.as_strided(x.shape, (1 << 40, 1)), out, **options)
+    kernel = module.softmax_kernel  # rows 2^40 elements apart: none but the first is there
+    kernel[(len(x),)](x, out, 1 << 40, out.stride(0), x.shape[1], BLOCK_COLS=256)
 
 module.softmax = wild
-sys.exit(main(["softmax", "--shape", "64x256"]))
+sys.exit(main(["softmax", "--shape", "64x256", "--shape", "65x256"]))
 """
     ran = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False

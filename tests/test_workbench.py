@@ -133,6 +133,30 @@ def test_a_missing_side_is_a_column_with_its_reason_and_exit_1():
     assert workbench.exit_code([case]) == 1
 
 
+def test_after_a_lost_context_nothing_more_is_touched(monkeypatch):
+    """The rest of the case, and every later case, is named and not run."""
+    from compare.device import Bench, ContextLost
+
+    made = []
+
+    class Dead(Bench):
+        def __init__(self, *arguments):
+            made.append(self)
+            super().__init__(*arguments)
+
+        def run(self, *arguments):
+            raise ContextLost("illegal memory access: it read or wrote outside its arrays")
+
+    monkeypatch.setattr(workbench, "Bench", Dead)
+    session = workbench.Session(HOST)
+    wanted = workbench.requests([pair()], False, shapes=[(3, 4), (5, 4)])
+    first, second = workbench.run(session, wanted)
+    assert "the card's context is lost" in first.row("left").accuracy.reasons[0]
+    assert first.row("right").skipped == second.unstated == "not run: context lost after left"
+    assert len(made) == 1
+    assert workbench.exit_code([first, second]) == 1
+
+
 def test_what_no_side_can_run_here_does_not_count_beside_what_can():
     card = pair(
         implementations=(

@@ -186,5 +186,6 @@ def matmul(
             PRECISION=precision,
             num_warps=cut.num_warps,
             num_stages=cut.num_stages,
+            enable_fp_fusion=True,  # said, since its default differs between versions of Triton
         )
     return out

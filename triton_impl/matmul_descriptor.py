@@ -130,4 +130,5 @@ def launch(
         GROUP_M=group_m,
         num_warps=num_warps,
         num_stages=num_stages,
+        enable_fp_fusion=True,
     )

@@ -270,6 +270,7 @@ def _launch(
         ROUND_A=round_a,
         num_warps=num_warps,
         num_stages=num_stages,
+        enable_fp_fusion=True,
     )
 
 

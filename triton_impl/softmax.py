@@ -108,7 +108,11 @@ def softmax(
     if n_rows == 0:
         return out
     numbers = (x, out, x.stride(0), out.stride(0), n_cols)
-    resources = {"BLOCK_COLS": block_cols(n_cols), "num_warps": num_warps or warps(n_cols)}
+    resources = {
+        "BLOCK_COLS": block_cols(n_cols),
+        "num_warps": num_warps or warps(n_cols),
+        "enable_fp_fusion": True,  # said, since its default differs between versions of Triton
+    }
     if rows > 1:
         grid = (triton.cdiv(n_rows, rows),)
         softmax_short_kernel[grid](*numbers, n_rows, BLOCK_ROWS=rows, **resources)

@@ -146,5 +146,6 @@ def softmax_twin(
             DIV=div,
             ORDER=order,
             num_warps=THREADS // 32,  # one lane a thread
+            enable_fp_fusion=True,
         )
     return out

@@ -95,7 +95,7 @@ def summary(run: Report) -> list[str]:
 
 def match_words(group: Sequence[Case]) -> str:
     if not_here(group[0]):
-        return "needs a card"
+        return "needs a card" if "needs a card" in group[0].unstated else "not run"
     if wrong(group):
         return "NO"
     return {"": "not compared", "NO MATCH": "NO"}.get(group[0].verdict, "yes")

@@ -74,6 +74,8 @@ def run(session: Session, wanted: Sequence[Request]) -> Iterator[Case]:
 def run_case(session: Session, request: Request) -> Case:
     """One pair at one shape, precision, data and seed."""
     pair, machine = request.pair, session.machine
+    if session.lost:
+        return not_run(session, request)
     inputs, reference = session.inputs(request)
     bench = Bench(machine, inputs, pair.output_shape(request.shape))
     trials = session.beside(
@@ -136,3 +138,12 @@ def run_case(session: Session, request: Request) -> Case:
         except KeyboardInterrupt:
             session.stopped = True
     return case
+
+
+def not_run(session: Session, request: Request) -> Case:
+    """A case after the card's context was lost: nothing of it touches the card."""
+    reason = f"not run: context lost after {session.lost}"
+    rows = tuple(replace(blank(i), skipped=reason) for i in request.implementations)
+    head = (request.pair.name, request.shape, request.precision, request.data, request.seed)
+    triton, cuda = headline(request.implementations, rows)
+    return Case(*head, {}, rows, triton, cuda, unstated=reason, signed=request.pair.signed)
