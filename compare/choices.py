@@ -6,7 +6,7 @@ import difflib
 import os
 import pkgutil
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -57,13 +57,15 @@ def choose(wish: Wish, yours: Sequence[userfile.Yours] = ()) -> tuple[list[Pair]
     named = dict.fromkeys(of_file.get(name, name) for name in wish.pairs or known)
     pairs = [known[one_of("pair", name, known)] for name in named]
     implementations = [i for pair in pairs for i in pair.implementations]
+    if wish.seed < 0:
+        raise Refusal(2, f"--seed {wish.seed} is negative; it is a number from 0 on")
     if wish.precision:
         offered = {pair.name: (*pair.precisions, *pair.more_precisions) for pair in pairs}
         one_of("precision", wish.precision, {p for names in offered.values() for p in names})
-        pairs = [pair for pair in pairs if wish.precision in offered[pair.name]]
+        pairs = kept(wish, pairs, lambda pair: wish.precision in offered[pair.name], "precision")
     if wish.data:
         one_of("data", wish.data, {d for pair in pairs for d in pair.data})
-        pairs = [pair for pair in pairs if wish.data in pair.data]
+        pairs = kept(wish, pairs, lambda pair: wish.data in pair.data, "data")
     for name in wish.only:
         one_of("implementation", name, {i.name for i in implementations})
     if wish.config:
@@ -74,7 +76,7 @@ def choose(wish: Wish, yours: Sequence[userfile.Yours] = ()) -> tuple[list[Pair]
         if not fitting or any(len(shape) != len(shapes[0]) for shape in shapes):
             forms = " or ".join(f"{pair.name} {'x'.join(pair.dims)}" for pair in pairs)
             raise Refusal(2, f"--shape {' '.join(wish.shapes)}: a shape is written as {forms}")
-        pairs = fitting
+        pairs = kept(wish, pairs, lambda pair: pair in fitting, "shape")
         for pair in pairs:
             for shape in shapes:
                 try:
@@ -82,6 +84,13 @@ def choose(wish: Wish, yours: Sequence[userfile.Yours] = ()) -> tuple[list[Pair]
                 except ValueError as error:
                     raise Refusal(2, f"--shape {'x'.join(map(str, shape))}: {error}") from None
     return pairs, shapes
+
+
+def kept(wish: Wish, pairs: list[Pair], fits: Callable[[Pair], bool], option: str) -> list[Pair]:
+    """The pairs that an option fits. Refusal where one that was named is not among them."""
+    if wish.pairs and (lost := [pair.name for pair in pairs if not fits(pair)]):
+        raise Refusal(2, f"--{option} does not fit {' and '.join(lost)}; run the pairs one by one")
+    return [pair for pair in pairs if fits(pair)]
 
 
 def one_of(kind: str, name: str, known: Iterable[str]) -> str:

@@ -48,13 +48,16 @@ class Fenced:
         count = int(np.prod(shape, dtype=np.int64))
         fence = FENCE // 4
         self.words = _allocate(count + 2 * fence, device)
-        self.words[:fence] = FENCE_NAN
-        self.words[fence + count :] = FENCE_NAN
         self.fences = (self.words[:fence], self.words[fence + count :])
+        self.fence()
         self.tensor: torch.Tensor = (
             self.words[fence : fence + count].view(torch.float32).reshape(shape)
         )
         self.bits: torch.Tensor = self.words[fence : fence + count]
+
+    def fence(self) -> None:
+        for fence in self.fences:
+            fence.fill_(FENCE_NAN)
 
     def poison(self) -> None:
         self.bits.fill_(POISON_NAN)
@@ -117,15 +120,16 @@ class Bench:
         Broken where the launch failed, left elements unwritten, wrote outside the output or changed
         an input; ContextLost where the card can't go on.
         """
-        self.output.poison()
         try:
+            self.mend()
+            self.output.poison()
             if processes > 1 and implementation.split and not self.machine.on_card:
                 self._run_split(implementation, processes)
             else:
                 self.call(implementation)()
             self.wait()
         except Exception as error:  # a kernel may raise anything: it becomes a row
-            raise self._broken(error) from error
+            raise self.broken(error) from error
         self.look()
         total = self.output.bits.numel()
         if unwritten := int((self.output.bits == POISON_NAN).sum()):
@@ -134,14 +138,24 @@ class Bench:
 
     def repeat(self, implementation: Implementation, runs: int) -> int:
         """How many of `runs` further runs give the bits that the output holds now."""
-        first = self.output.bits.clone()
-        call, same = self.call(implementation), 0
-        for _ in range(runs):
-            self.output.poison()
-            call()
-            same += bool((self.output.bits == first).all())
+        same = 0
+        try:
+            first, call = self.output.bits.clone(), self.call(implementation)
+            for _ in range(runs):
+                self.output.poison()
+                call()
+                same += bool((self.output.bits == first).all())
+        except Exception as error:
+            raise self.broken(error) from error
         self.look()
         return same
+
+    def mend(self) -> None:
+        """Fences and inputs as they were made: what one spoiled is not the next one's."""
+        for name, buffer in self.inputs.items():
+            buffer.bits.copy_(self.pristine[name])
+        for buffer in (*self.inputs.values(), self.output):
+            buffer.fence()
 
     def look(self) -> None:
         """Broken where a fence was overwritten or an input changed."""
@@ -150,7 +164,6 @@ class Bench:
                 raise Broken(f"wrote outside its arrays: the fence around {name} is overwritten")
         for name, buffer in self.inputs.items():
             if not bool((buffer.bits == self.pristine[name]).all()):
-                buffer.bits.copy_(self.pristine[name])
                 raise Broken(f"changed its input {name}")
 
     def fetch(self) -> np.ndarray:
@@ -162,7 +175,8 @@ class Bench:
 
             torch.cuda.synchronize(self.device)
 
-    def _broken(self, error: Exception) -> Broken:
+    def broken(self, error: Exception) -> Broken:
+        """What a failed launch means: Broken, or ContextLost where the card answers no more."""
         sentence = plain(error)
         try:
             self.wait()
@@ -229,10 +243,10 @@ def stream(machine: Machine) -> Iterator[None]:
 
 
 def memory_needed(pair: Pair, shape: Shape, on_card: bool) -> int:
-    """Bytes that a case takes at most: on a card each input twice and the output three times; on a
-    host the reference and its scales, float64, stand beside them."""
+    """Bytes that a case takes at most: each input twice and the output, twice more for a probe; on
+    a host the reference and its scales, float64, stand beside them."""
     cost = pair.cost(shape)
-    return 2 * cost.read + 3 * cost.written + (0 if on_card else 12 * cost.written)
+    return 4 * cost.read + 4 * cost.written + (0 if on_card else 12 * cost.written)
 
 
 def memory_free(machine: Machine) -> int:

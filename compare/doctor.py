@@ -34,8 +34,10 @@ def command(progress: Callable[[str], None] = lambda text: None) -> tuple[list[s
         lines.append(clip(f"  set       {name}={value}", 100))
     if machine is None:
         lines += wrap(f"  remedy    {refusal}", 12)
-        lines.append("  without the remedy:  python -m compare --cpu        exit 2")
-        return lines, 2 if refusal is not None and refusal.code == 2 else 1
+        code = refusal.code if refusal is not None else 2
+        if seen.system == "Linux":
+            lines.append(f"  without the remedy:  python -m compare --cpu        exit {code}")
+        return lines, code
     if machine.on_card:
         lacking = list(machine.missing.values())
         lines.append("  runs      everything here")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -32,10 +33,12 @@ class Saver:
         if output is not None:
             tidy = re.sub(r"[^\w.-]+", "_", name)
             np.save(self.folder / f"{stem}-out-{tidy}.npy", output)
-        line = (
-            f"python -m compare run {request.pair.name} --shape {shape} "
-            f"--precision {request.precision} --data {request.data} --seed {request.seed}"
-        )
+        named = [*self.wish.pairs] or [request.pair.name]
+        only = [part for name in self.wish.only for part in ("--only", name)]
+        config = ["--config", self.wish.config] if self.wish.config else []
+        case = {"shape": shape, "precision": request.precision, "data": request.data}
+        options = [f"--{key}={value}" for key, value in {**case, "seed": request.seed}.items()]
+        line = shlex.join(["python", "-m", "compare", "run", *named, *options, *only, *config])
         (self.folder / f"{stem}.txt").write_text(line + "\n", encoding="utf-8")
         return line
 

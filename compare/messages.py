@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from compare.device import Broken
 from compare.errors import plain
 
@@ -42,9 +44,13 @@ def compilation(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def trimmed(log: str) -> tuple[str, ...]:
-    """The first lines of a log, from its first error on; what is left out is counted."""
-    lines = [line.rstrip()[:WIDTH] for line in log.splitlines() if line.strip()]
+    """The first lines of a log, from its first error on; what is left out is counted.
+
+    A temporary file's name goes first: CuPy gives each source one of 72 characters.
+    """
+    lines = [re.sub(r"^/\S*/", "", line.rstrip()) for line in log.splitlines() if line.strip()]
     lines = lines[next((n for n, line in enumerate(lines) if "error" in line), 0) :]
+    lines = [re.sub(r"^[0-9a-f]{32,}\.cubin\.cu\(", "(", line)[:WIDTH] for line in lines]
     if len(lines) <= LINES:
         return tuple(lines)
     return (*lines[: LINES - 1], f".. {len(lines) - LINES + 1} more lines")

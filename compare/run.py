@@ -224,13 +224,14 @@ def run(wish: Wish, progress: Callable[[str], None] = lambda text: None) -> Repo
 
 def gated(pairs: Sequence[Pair], cases: Sequence[Case]) -> list[Case]:
     """Each pair's gates over its cases; a failed one stands with the case it is about."""
-    out = list(cases)
+    failed: dict[int, list[str]] = {}
     for pair in pairs:
-        mine = [case for case in out if case.pair == pair.name]
-        for case, sentence in pair.gates(mine):
-            at = out.index(case)
-            out[at] = replace(case, failed_gates=(*out[at].failed_gates, sentence))
-    return out
+        for case, sentence in pair.gates([case for case in cases if case.pair == pair.name]):
+            failed.setdefault(id(case), []).append(sentence)
+    return [
+        replace(case, failed_gates=(*case.failed_gates, *failed.get(id(case), ())))
+        for case in cases
+    ]
 
 
 def machine_facts(machine: Machine, session: workbench.Session) -> dict[str, Any]:

@@ -78,7 +78,9 @@ def table(case: Case, on_card: bool) -> list[str]:
         lines += [line for reason in reasons for line in wrap(f"  {row.name}: {reason}", 4)]
     if best := winner(case):
         time = microseconds(best.timing.cold.us)  # type: ignore[union-attr]
-        again = f"python -m compare run {case.pair} --shape {shape} --config '{best.name}'"
+        more = f" --precision {case.precision}" if case.signed else ""
+        more += f" --data {case.data}" if case.data != "random" else ""
+        again = f"python -m compare {case.pair} --shape {shape}{more} --config '{best.name}'"
         lines += ["", f"  fastest  {best.name}, {time} us", f"  again    {again}"]
     elif not on_card:
         lines += ["", "  no time without a card: this shows which configs are right"]
@@ -111,9 +113,9 @@ def cells(case: Case, row: Row, on_card: bool) -> list[str]:
 
 
 def code_words(row: Row) -> str:
-    """Registers, spills and shared bytes, where the compiled kernel was read."""
-    code = row.code
-    if not code:
+    """Registers, local memory and shared bytes, where the compiled kernel was read."""
+    if not row.code:
         return NOTHING
-    spills = f", {code['spills']} spilled" if code.get("spills") else ""
-    return f"{code.get('registers')} regs{spills}, {code.get('shared', 0):,} B"
+    code = next(iter(row.code.values()))
+    stack = f", {code['stack']} B stack" if code["stack"] else ""
+    return f"{code['registers']} regs{stack}, {code['shared']:,} B"

@@ -7,6 +7,7 @@ live. On a card the launch goes into CuPy's current stream.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,7 +140,8 @@ def card_kernel(source: str, name: str, options: tuple[str, ...], label: str) ->
     except cupy.cuda.compiler.CompileException as error:
         log = str(error)
         first = next((line for line in log.splitlines() if "error" in line), log[:200])
-        raise KernelError(f"NVRTC can't compile {label}: {first.strip()}", log) from None
+        place = re.sub(r"^/\S*?\.cu(?=\()", "", first.strip())  # a temporary file's name
+        raise KernelError(f"NVRTC can't compile {label}{place}", log) from None
     except cupy.cuda.driver.CUDADriverError as error:
         if "NOT_FOUND" not in str(error):
             raise

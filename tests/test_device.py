@@ -74,6 +74,23 @@ def test_a_changed_input_is_found_and_mended():
     assert np.array_equal(one.run(made(double)), 2 * X)
 
 
+def test_what_one_spoiled_is_not_the_nexts():
+    one = bench()
+
+    def wild(x, out):
+        double(x, out)
+        one.output.words[FENCE // 4 - 1] = 0
+
+    def changes_and_fails(x, out):
+        x[0, 0] = 9
+        raise RuntimeError("half way")
+
+    for bad in (wild, changes_and_fails):
+        with pytest.raises(Broken):
+            one.run(made(bad))
+        assert np.array_equal(one.run(made(double)), 2 * X)
+
+
 def test_an_exception_becomes_one_sentence():
     def fail(x, out):
         raise TypeError("this is\nlong")

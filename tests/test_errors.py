@@ -40,3 +40,11 @@ def test_every_sentence_is_one_line():
     from compare.errors import KNOWN
 
     assert all("\n" not in sentence and len(sentence) < 160 for _, sentence in KNOWN)
+
+
+def test_a_compilers_first_error_is_kept_whatever_its_temporary_file_is_called():
+    from compare.messages import trimmed
+
+    name = f"/tmp/tmpab12cd34/{'0123456789abcdef' * 2}01234567.cubin.cu"
+    log = f'{name}(2): error: identifier "colour" is undefined\n  *y = colour;\n1 error detected.\n'
+    assert trimmed(log)[0] == '(2): error: identifier "colour" is undefined'

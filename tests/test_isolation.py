@@ -305,4 +305,4 @@ def test_a_planted_change_is_named_on_a_card(tmp_path, card_run, fault, shape, s
     mine.write_text(text.replace("import triton\n", "import torch\nimport triton\n", 1))
     done = card_run(*words, "--against", str(base))
     assert done.returncode == 3, done.stdout
-    assert "my_triton" in done.stdout and said in done.stdout
+    assert "my_triton" in done.stdout and said in " ".join(done.stdout.split())

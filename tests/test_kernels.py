@@ -146,6 +146,15 @@ def test_offsets_pass_two_to_the_31():
     assert got[:, 0].tolist() == [16, 32, 48]
 
 
+def test_a_step_in_k_passes_two_to_the_31():
+    """Rows of B 2^26 elements apart: 32 of them are 2^31."""
+    far = torch.empty(32 * 2**26 + 16)
+    b = far.as_strided((33, 16), (2**26, 1))
+    b.copy_(torch.arange(33.0)[:, None].expand(33, 16))
+    got = matmul(torch.ones(1, 33), b, precision="ieee", config=CONFIGS[0])
+    assert got[0].tolist() == [33 * 32 / 2] * 16
+
+
 @pytest.mark.parametrize("m, n, k", ((0, 3, 4), (3, 0, 4), (3, 4, 0)))
 def test_empty_products(m, n, k):
     out = torch.full((m, n), NAN)

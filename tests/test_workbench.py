@@ -157,6 +157,40 @@ def test_after_a_lost_context_nothing_more_is_touched(monkeypatch):
     assert workbench.exit_code([first, second]) == 1
 
 
+def test_a_context_lost_in_a_later_implementation_ends_probes_and_cases(monkeypatch):
+    """The first was right and has probes to answer: they are not asked on a dead card."""
+    from compare.device import Bench, ContextLost
+
+    class Dies(Bench):
+        dead = False
+
+        def __init__(self, *arguments):
+            assert not Dies.dead, "a dead context was touched"
+            super().__init__(*arguments)
+
+        def run(self, implementation, processes=1):
+            if implementation.name == "right":
+                Dies.dead = True
+                raise ContextLost("illegal memory access")
+            return super().run(implementation, processes)
+
+    for module in (workbench, workbench.rows):
+        monkeypatch.setattr(module, "Bench", Dies)
+    session = workbench.Session(HOST)
+    wanted = workbench.requests([pair()], False, shapes=[(3, 4), (5, 4)])
+    first, second = workbench.run(session, wanted)
+    assert first.row("left").accuracy.ok and not first.row("right").accuracy.ok
+    assert second.unstated == "not run: context lost after right"
+
+
+def test_both_gates_of_a_case_may_fail():
+    from compare.run import gated
+
+    strict = pair(gates=lambda cases: [(cases[0], "one"), (cases[0], "two")])
+    (case,) = run(strict)
+    assert gated([strict], [case])[0].failed_gates == ("one", "two")
+
+
 def test_what_no_side_can_run_here_does_not_count_beside_what_can():
     card = pair(
         implementations=(

@@ -61,6 +61,7 @@ def matmul_kernel(
     BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
     PRECISION: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     # This program owns one tile of C.
     # [tile]
@@ -88,6 +89,11 @@ def matmul_kernel(
     a_ptrs += step[None, :] * stride_ak
     b_ptrs = b_ptr + step[:, None] * stride_bk
     b_ptrs += col[None, :] * stride_bn
+    # A step in K, too, passes 2^31 at such
+    # strides; only then is it made 64 bits wide.
+    jump = BLOCK_K
+    if WIDE:
+        jump = tl.full((), BLOCK_K, tl.int64)
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, k, BLOCK_K):
         # [load]
@@ -112,8 +118,8 @@ def matmul_kernel(
             acc,
             input_precision=PRECISION,
         )
-        a_ptrs += BLOCK_K * stride_ak
-        b_ptrs += BLOCK_K * stride_bk
+        a_ptrs += jump * stride_ak
+        b_ptrs += jump * stride_bk
     # [store]
     # Bytes moved: 4 an element of C, once.
     c_ptrs = c_ptr + row[:, None] * stride_cm
@@ -184,6 +190,7 @@ def matmul(
             BLOCK_K=cut.block_k,
             GROUP_M=cut.group_m,
             PRECISION=precision,
+            WIDE=cut.block_k * max(a.stride(1), b.stride(0)) >= 2**31,
             num_warps=cut.num_warps,
             num_stages=cut.num_stages,
             enable_fp_fusion=True,  # said, since its default differs between versions of Triton

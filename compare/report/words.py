@@ -37,7 +37,9 @@ def percent(share: float) -> str:
         return "."
     if hundred == 0 or hundred >= 9.95:
         text = f"{hundred:.0f}"
-        return f"{text} %" if share == 1 or text != "100" else "99.9 %"
+        if text == "100" and share != 1:
+            return "99.9 %" if share < 1 else "100.1 %"
+        return f"{text} %"
     return f"{hundred:.1f} %" if hundred >= 0.095 else f"{hundred:.1g} %"
 
 

@@ -9,7 +9,6 @@ import ctypes
 import functools
 import json
 import os
-import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -78,6 +77,8 @@ def keeper(folder: str | Path) -> Callable[[str, np.ndarray], None]:
 def serve(pipe: int) -> None:
     """The process's own half: an `Order` on stdin, a JSON line a case into `pipe`."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: never outlive who asked
+    import resource
+
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     order = from_json(Order, json.load(sys.stdin))
     said = os.fdopen(pipe, "w", encoding="utf-8")
@@ -93,10 +94,18 @@ def serve(pipe: int) -> None:
 
     if order.mode != "card":
         torch.set_num_threads(1)  # rows run in forked processes, which inherit no pool's thread
+    else:  # a card takes seconds to open, which are none of the implementation's
+        import torch.cuda
+
+        torch.cuda.set_device(order.device)
+        torch.zeros(1, device="cuda")
+        torch.cuda.synchronize()
     say(ready=True)
     try:
         for row, lost in try_here(order):
             say(row=row, lost=lost)
+            if lost:  # nothing can be taken down in order on a dead context
+                os._exit(0)
     except Refusal as refusal:
         say(failure=Failure(str(refusal)))
     except SystemExit as stopped:
@@ -179,6 +188,8 @@ def explained(row: Row, returned: Sequence[Any]) -> Row:
 def limit_memory(more: int) -> None:
     """Lets this process add `more` bytes of address space and no more, so that it meets a
     MemoryError before the machine runs out."""
+    import resource  # of Unix alone: list and show run elsewhere too
+
     with open("/proc/self/statm", encoding="ascii") as facts:
         size = int(facts.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     _, most = resource.getrlimit(resource.RLIMIT_AS)

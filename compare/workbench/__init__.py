@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from compare.device import Bench, stream
+from compare.device import Bench, ContextLost, stream
 from compare.inputs import sha256
 from compare.pair import Implementation, Pair, Shape
 from compare.results import Case
@@ -134,7 +134,7 @@ def run_case(session: Session, request: Request) -> Case:
     if timed and bench.output.tensor.numel():
         session.progress(f"{pair.name} {request.precision}: timing")
         try:
-            case = time_case(session, request, case, bench)
+            case = timed_case(session, request, case, bench)
         except KeyboardInterrupt:
             session.stopped = True
     return case
@@ -147,3 +147,14 @@ def not_run(session: Session, request: Request) -> Case:
     head = (request.pair.name, request.shape, request.precision, request.data, request.seed)
     triton, cuda = headline(request.implementations, rows)
     return Case(*head, {}, rows, triton, cuda, unstated=reason, signed=request.pair.signed)
+
+
+def timed_case(session: Session, request: Request, case: Case, bench: Bench) -> Case:
+    """The case with its times; where a launch fails while it is timed, without any, and failed."""
+    try:
+        return time_case(session, request, case, bench)
+    except Exception as error:  # noqa: BLE001 - a kernel may fail at any launch: the report goes on
+        broken = bench.broken(error)
+        if isinstance(broken, ContextLost):
+            session.lost = "a timed launch"
+        return replace(case, failed_gates=(*case.failed_gates, f"timing failed: {broken}"))

@@ -50,6 +50,9 @@ def prepare(
                 boxes = [BlackBox(machine, i, shapes, out, session.processes) for i in (other, one)]
                 try:
                     found = one.prepare(boxes[0], boxes[1], request.shape)
+                except ContextLost as lost:
+                    session.lost = other.name
+                    learned[one.name] = Learned(str(lost))
                 except (ValueError, Broken) as reason:
                     learned[one.name] = Learned(str(reason))
                 else:
@@ -129,6 +132,10 @@ def join(session: Session, request: Request, row: Row, bench: Bench) -> Row:
     """On a card, one that was right alone runs beside the others before it is timed."""
     if not session.machine.on_card or row.skipped or not row.accuracy or not row.accuracy.ok:
         return row
+    if session.lost:
+        return failed(
+            row, f"right alone, not run beside the others: context lost after {session.lost}"
+        )
     implementation = next(i for i in request.implementations if i.name == row.name)
     try:
         output = session.watched(implementation, lambda: bench.run(implementation))
@@ -157,6 +164,8 @@ def probe(
         row.name: [] for row in rows if row.output and row.name not in apart
     }
     for trial in trials() if checks else ():
+        if session.lost:
+            break
         session.progress(f"{request.pair.name} {request.precision}: probe {trial.name}")
         bench = Bench(session.machine, trial.inputs, trial.want.shape)
         for name in checks:
