@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from compare.machine import Refusal
 
@@ -19,7 +19,10 @@ that can't do what was required; 3 match, but changed or slower than the run it 
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with one sentence for an error."""
+    """argparse with one sentence for an error, and no option by its first letters."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(allow_abbrev=False, **given)
 
     def error(self, message: str) -> NoReturn:
         raise Refusal(2, f"{message} ('{self.prog} --help' lists what there is)")

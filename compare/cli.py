@@ -89,7 +89,7 @@ def call_run(args: argparse.Namespace, show: Show) -> Answer:
     from compare import diff, run
     from compare.report import diff as changed
     from compare.report import junit, markdown, terminal
-    from compare.results import write_json, write_text
+    from compare.results import json_text, write_text
 
     if args.precision == "all":
         from compare.bits import precisions
@@ -100,19 +100,26 @@ def call_run(args: argparse.Namespace, show: Show) -> Answer:
     changes = diff.against(before, report, args.on, args.outputs) if before else None
     if changes:
         report = replace(report, exit_code=report.exit_code or changes.exit_code)
-    if args.json:
-        write_json(args.json, report)
+    files = {args.json: lambda: json_text(report)}
     if args.md:
         tables = markdown.report(report) + (changed.markdown(changes) if changes else [])
-        write_text(args.md, "\n".join(tables) + "\n")
+        files[args.md] = lambda: "\n".join(tables) + "\n"
     if args.html:
         from compare.report.html import run_page
 
-        write_text(args.html, run_page(report, run.recorded()))
+        files[args.html] = lambda: run_page(report, run.recorded())
     if args.junit:
-        write_text(args.junit, junit.text(report, changes))
+        files[args.junit] = lambda: junit.text(report, changes)
+    unwritten = []
+    for path, text in files.items():
+        try:
+            if path:
+                write_text(path, text())
+        except OSError as error:
+            unwritten.append(f"{path} can't be written: {error.strerror or error}")
     lines = terminal.report(report, run.recorded(), args.explain)
-    return lines + (["", *changed.lines(changes)] if changes else []), report.exit_code
+    lines += ["", *changed.lines(changes)] if changes else []
+    return lines + unwritten, 2 if unwritten else report.exit_code
 
 
 def call_diff(args: argparse.Namespace, show: Show) -> Answer:

@@ -42,8 +42,10 @@ class ContextLost(Broken):
 class Fenced:
     """One float32 buffer between two fences. `tensor` is what a kernel gets."""
 
-    def __init__(self, shape: Shape, device: str) -> None:
+    def __init__(self, shape: Shape, device: str, mark: int = 0) -> None:
         import torch
+
+        self.nan = FENCE_NAN + mark  # another one a buffer: one fence's NaN does not mend another
 
         count = int(np.prod(shape, dtype=np.int64))
         fence = FENCE // 4
@@ -57,13 +59,13 @@ class Fenced:
 
     def fence(self) -> None:
         for fence in self.fences:
-            fence.fill_(FENCE_NAN)
+            fence.fill_(self.nan)
 
     def poison(self) -> None:
         self.bits.fill_(POISON_NAN)
 
     def intact(self) -> bool:
-        return all(bool((fence == FENCE_NAN).all()) for fence in self.fences)
+        return all(bool((fence == self.nan).all()) for fence in self.fences)
 
 
 def _allocate(words: int, device: str) -> torch.Tensor:
@@ -84,7 +86,10 @@ class Bench:
 
         self.machine = machine
         self.device = f"cuda:{machine.device}" if machine.on_card else "cpu"
-        self.inputs = {name: Fenced(array.shape, self.device) for name, array in inputs.items()}
+        self.inputs = {
+            name: Fenced(array.shape, self.device, mark)
+            for mark, (name, array) in enumerate(inputs.items(), 1)
+        }
         for name, array in inputs.items():
             self.inputs[name].tensor.copy_(torch.from_numpy(np.ascontiguousarray(array)))
         self.pristine = {name: buffer.bits.clone() for name, buffer in self.inputs.items()}

@@ -50,6 +50,8 @@ def saved(name: str) -> Report:
             return read_json(name)
         except ValueError as error:
             raise Refusal(2, str(error)) from None
+    if "/" in name or name.endswith(".json"):
+        raise Refusal(2, f"there is no file {name}")
     found = recorded(name)
     if found is None:
         raise Refusal(2, f"there is no file {name} and no recorded report")

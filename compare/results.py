@@ -281,14 +281,25 @@ def from_json(kind: Any, value: Any) -> Any:
     return float(value) if kind is float else value
 
 
+def json_text(report: Report) -> str:
+    """The report as `--json` writes it."""
+    return json.dumps(to_json(report), indent=1, allow_nan=False) + "\n"
+
+
 def write_json(path: str | os.PathLike[str], report: Report) -> None:
     """Writes the report whole or not at all. OSError where the folder can't be written."""
-    write_text(path, json.dumps(to_json(report), indent=1, allow_nan=False) + "\n")
+    write_text(path, json_text(report))
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Writes a file whole or not at all: a temporary one beside it, renamed."""
-    path = Path(path)
+    """Writes a file whole or not at all: a temporary one beside it, renamed.
+
+    A link is followed; a pipe or a device is written as it is. OSError where that fails.
+    """
+    path = Path(path).resolve()
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:

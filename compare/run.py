@@ -196,6 +196,8 @@ def run(wish: Wish, progress: Callable[[str], None] = lambda text: None) -> Repo
         session.save = Saver(Path(wish.save), wish)
     cases: list[Case] = []
     notes = list(machine.notes)
+    if wish.ladder and not machine.on_card:
+        notes.append("--explain-time needs a card: nothing is timed here")
     if wish.keep:
         session.keep = trial.keeper(made_folder(wish.keep))
     with tempfile.TemporaryDirectory(prefix="triton-vs-cuda-") as folder:

@@ -239,7 +239,7 @@ def test_row_sums_catch_what_no_element_shows():
     found = judge(got, reference, tight)
     assert [c.name for c in found.checks if not c.passed] == ["error bound", "row sums"]
     told = next(reason for reason in found.reasons if reason.startswith("row sums"))
-    assert told.startswith("row sums: 1 of 3 rows, the worst 1, off by 9e-05")
+    assert told.startswith("row sums: 1 of 3 rows, the worst is row 1, off by 9e-05")
 
 
 def test_a_row_of_nan_has_no_sum():

@@ -76,6 +76,27 @@ def test_markdown_for_a_pull_request(capsys, tmp_path):
     assert code == 0 and "| softmaxRows" in text and "exit 0" in text
 
 
+def test_a_link_is_followed_and_what_is_no_file_is_written_as_it_is(capsys, tmp_path):
+    target, link = tmp_path / "target.md", tmp_path / "link.md"
+    target.write_text("old")
+    link.symlink_to(target)
+    call(capsys, "softmax", "--cpu", "--shape", "2x3", "--md", str(link))
+    assert link.is_symlink() and "softmaxRows" in target.read_text()
+    code, _, _ = call(capsys, "softmax", "--cpu", "--shape", "2x3", "--md", "/dev/null")
+    assert code == 0 and not Path("/dev/null").is_file()
+
+
+def test_a_file_that_fails_at_last_does_not_take_the_report_along(capsys):
+    code, out, _ = call(capsys, "softmax", "--cpu", "--shape", "2x3", "--md", "/dev/full")
+    assert code == 2
+    assert "MATCH" in out and "/dev/full can't be written" in out
+
+
+def test_one_side_alone_shows_its_error(capsys):
+    code, out, _ = call(capsys, "softmax", "--cpu", "--shape", "2x3", "--only", "softmax")
+    assert code == 0 and "RIGHT    softmax: error" in out
+
+
 def test_explain_prints_formula_and_source_of_every_bound(capsys):
     _, out, _ = call(
         capsys, "matmul", "--cpu", "--precision", "ieee", "--shape", "4x4x4", "--explain"
@@ -151,6 +172,8 @@ def test_no_screen_is_wider_than_100_columns(capsys):
         (["softmax", "matmul", "--shape", "4x64"], "--shape does not fit matmul"),
         (["softmax", "matmul", "--precision", "tf32"], "--precision does not fit softmax"),
         (["show", "no-such"], "h200"),
+        (["show", "no-such.json"], "there is no file no-such.json"),
+        (["--shap", "2x3"], "--shap"),
         (["sweep"], "PAIR"),
     ),
 )

@@ -91,6 +91,19 @@ def test_what_one_spoiled_is_not_the_nexts():
         assert np.array_equal(one.run(made(double)), 2 * X)
 
 
+def test_one_fences_nan_does_not_mend_another():
+    """An off-by-one kernel carries the input's fence into the output's."""
+    one = bench()
+
+    def one_too_far(x, out):
+        double(x, out)
+        at = FENCE // 4 + 12
+        one.output.words[at] = one.inputs["x"].words[at]
+
+    with pytest.raises(Broken, match="the fence around output"):
+        one.run(made(one_too_far))
+
+
 def test_an_exception_becomes_one_sentence():
     def fail(x, out):
         raise TypeError("this is\nlong")

@@ -227,7 +227,7 @@ def has_cold(row: Row | None) -> bool:
 def verdict_lines(case: Case, recorded: Report | None) -> list[str]:
     """MATCH, MATCH BIT FOR BIT or NO MATCH with its numbers, and the pair's own sentences."""
     if not case.verdict:
-        return wrap(f"  NOT COMPARED   {case.unstated}", 17)
+        return [*wrap(f"  NOT COMPARED   {case.unstated}", 17), *right_alone(case)]
     gap = "   " if len(case.verdict) > 8 else ""
     lines = wrap(f"  {case.verdict:<9}{gap}{one_line(case, verdict=False)}", 11)
     for text in case.words:
@@ -264,6 +264,17 @@ def ratio_to_cuda(case: Case) -> Ratio | None:
     return next((r for r in case.ratios if (r.name, r.against, r.state) == wanted), None)
 
 
+def right_alone(case: Case) -> list[str]:
+    """What is right where nothing stands beside it."""
+    lines = []
+    for row in case.rows:
+        if row.accuracy is not None and row.accuracy.ok:
+            share = percent(row.accuracy.share)
+            words = f"{row.name}: error {error_words(row.accuracy.error)}, {share} of allowed"
+            lines += wrap(f"  RIGHT    {words}", 11)
+    return lines
+
+
 def one_line(case: Case, verdict: bool = True) -> str:
     """A case in one sentence; its verdict is said where the sentence stands alone."""
     agreement = headline_agreement(case)
@@ -272,7 +283,12 @@ def one_line(case: Case, verdict: bool = True) -> str:
     lead = f"{case.verdict}, " if verdict else ""
     total = f"all {agreement.total:,} elements" if not verdict else "all"
     if case.verdict == "NO MATCH":
+        bad = [row.name for row in case.rows if row.accuracy and not row.accuracy.ok]
+        if bad:
+            return f"{lead}{' and '.join(bad)}: see below"
         return f"{lead}{agreement.total - agreement.equal:,} of {agreement.total:,} elements differ"
+    if agreement.total == 0:
+        return f"{lead}the output is empty: nothing to compare"
     if agreement.verdict == "identical":
         return f"{lead}{total}"
     if not case.bits_count:

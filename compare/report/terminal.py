@@ -45,7 +45,7 @@ def header(run: Report) -> list[str]:
         lines = [
             f"{title}    one operation, two languages, the same input bits",
             f"{machine['banner']:<22} this run shows right or wrong, never time",
-            f"  Triton runs in Triton's interpreter (numpy)       {machine['cuda_side']}",
+            *wrap(f"  Triton runs in Triton's interpreter (numpy)       {machine['cuda_side']}", 4),
             "  not modelled: the card's exp and division, tf32, warps, races between programs",
             f"built    {built}   {seed}",
         ]
@@ -130,6 +130,8 @@ def last_lines(run: Report) -> list[str]:
     if first not in BUILT_IN:
         steps = ["next: python -m compare list"]
     if run.exit_code:
-        steps = ["next: python -m compare doctor", "python -m compare --explain"]
+        steps = ["next: python -m compare doctor"]
+        if wrong(run.cases) and "--explain" not in run.command:
+            steps = [f"next: {run.command} --explain"]
     lead = f"{run.seconds:.1f} s   exit {run.exit_code}   "
     return wrap(lead + "     ".join(steps), len(lead))

@@ -35,6 +35,8 @@ def percent(share: float) -> str:
     hundred = 100 * share
     if math.isnan(share):
         return "."
+    if hundred > 9999:
+        return "> 9,999 %"
     if hundred == 0 or hundred >= 9.95:
         text = f"{hundred:.0f}"
         if text == "100" and share != 1:

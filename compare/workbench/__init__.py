@@ -123,7 +123,9 @@ def run_case(session: Session, request: Request) -> Case:
         claims=claims,
         repeats=min((row.runs for row in rows if row.output), default=0),
     )
-    case = replace(case, words=tuple(pair.words(case)))
+    fallen = [row.name for row in rows if row.name in apart - {r.name for r in standing}]
+    instead = (f"{' and '.join(fallen)} failed: the pair's own stand above",) if fallen else ()
+    case = replace(case, words=(*pair.words(case), *instead))
     if session.save and any(row.accuracy and not row.accuracy.ok for row in rows):
         for row in rows:
             session.save(request, inputs, row.name, outputs.get(row.name))

@@ -173,13 +173,20 @@ def probe(
                 break
             try:
                 got = bench.run(named[name], session.processes)
-                checks[name].append(accuracy.exact(got, trial.want, trial.name))
+                checks[name].append(explained(accuracy.exact(got, trial.want, trial.name), trial))
             except ContextLost as lost:
                 session.lost = name
                 checks[name].append(Check(trial.name, False, reason=str(lost)))
             except Broken as broken:
                 checks[name].append(Check(trial.name, False, reason=str(broken)))
     return [with_checks(row, checks.get(row.name, ())) for row in rows]
+
+
+def explained(check: Check, trial: Probe) -> Check:
+    """A failed probe says what it is and what it shows."""
+    if check.passed:
+        return check
+    return replace(check, reason=f"{check.reason} (an exact probe; it shows {trial.catches})")
 
 
 def with_checks(row: Row, checks: Sequence[Check]) -> Row:
