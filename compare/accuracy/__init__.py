@@ -85,8 +85,12 @@ def _row_sums(got: np.ndarray, want: np.ndarray, bounds: Sequence[Bound]) -> Che
     share = shares(distance, allowed)
     worst = int(share.argmax())
     passed = bool(share[worst] <= 1)
-    reason = "" if passed else f"{int((share > 1).sum()):,} of {want.size:,} rows, the worst is row " \
-        f"{worst}, off by {distance[worst]:.3g}, allowed {allowed[worst]:.3g}"  # fmt: skip
+    reason = ""
+    if not passed:
+        reason = (
+            f"{int((share > 1).sum()):,} of {want.size:,} rows, the worst is row {worst}, off by "
+            f"{distance[worst]:.3g}, allowed {allowed[worst]:.3g}"
+        )
     return Check(name, passed, float(share[worst]), reason, formula, "the triangle inequality")
 
 
