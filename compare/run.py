@@ -161,7 +161,7 @@ def load_files(files: Sequence[str], machine: Machine) -> list[userfile.Yours]:
 
 def tried_alone(
     yours: Sequence[userfile.Yours],
-    session: workbench.Session,
+    runner: workbench.Runner,
     wanted: Sequence[workbench.Request],
     folder: str,
     limit: float,
@@ -169,7 +169,7 @@ def tried_alone(
     """Every implementation of the user's files, each in a process of its own."""
     own = {one.pair.name for one in yours if one.whole}
     for request in [request for request in wanted if request.pair.name in own][:1]:
-        session.inputs(request)[1]()  # its own functions are asked before any kernel of it runs
+        runner.inputs(request)[1]()  # its own functions are asked before any kernel of it runs
     names: dict[str, list[str]] = {}
     for one in yours:
         names.setdefault(one.pair.name, []).extend(one.names)
@@ -177,11 +177,11 @@ def tried_alone(
         [one.word for one in yours],
         names,
         wanted,
-        session.machine,
+        runner.machine,
         Path(folder),
         limit=limit,
-        processes=session.processes,
-        progress=session.progress,
+        processes=runner.processes,
+        progress=runner.progress,
     )
 
 
@@ -191,34 +191,34 @@ def run(wish: Wish, progress: Callable[[str], None] = lambda text: None) -> Repo
     (machine, pairs, _, wanted), yours = plan_with_files(wish)
     progress("kernels")
     machine = prepare(machine)
-    session = workbench.Session(machine, progress, processes=PROCESSES)
+    runner = workbench.Runner(machine, progress, processes=PROCESSES)
     if wish.save:
-        session.save = Saver(Path(wish.save), wish)
+        runner.save = Saver(Path(wish.save), wish)
     cases: list[Case] = []
     notes = list(machine.notes)
     if wish.ladder and not machine.on_card:
         notes.append("--explain-time needs a card: nothing is timed here")
     if wish.keep:
-        session.keep = trial.keeper(made_folder(wish.keep))
+        runner.keep = trial.keeper(made_folder(wish.keep))
     with tempfile.TemporaryDirectory(prefix="triton-vs-cuda-") as folder:
         try:
             if yours:
-                session.alone = tried_alone(yours, session, wanted, folder, wish.limit)
-            for case in workbench.run(session, wanted):
+                runner.alone = tried_alone(yours, runner, wanted, folder, wish.limit)
+            for case in workbench.run(runner, wanted):
                 cases.append(case)
         except KeyboardInterrupt:
-            session.stopped = True
-    if session.stopped:
+            runner.stopped = True
+    if runner.stopped:
         complete = sum(not any("interrupted" in r.skipped for r in c.rows) for c in cases)
         notes.append(f"interrupted: {complete} of {len(wanted)} cases are complete")
     cases = gated(pairs, cases)
     return Report(
         version=__version__,
-        machine=machine_facts(machine, session),
+        machine=machine_facts(machine, runner),
         command=wish.command,
         cases=tuple(cases),
         seconds=time.perf_counter() - started,
-        exit_code=1 if session.stopped else workbench.exit_code(cases),
+        exit_code=1 if runner.stopped else workbench.exit_code(cases),
         date=datetime.date.today().isoformat(),
         notes=tuple(notes),
     )
@@ -236,7 +236,7 @@ def gated(pairs: Sequence[Pair], cases: Sequence[Case]) -> list[Case]:
     ]
 
 
-def machine_facts(machine: Machine, session: workbench.Session) -> dict[str, Any]:
+def machine_facts(machine: Machine, runner: workbench.Runner) -> dict[str, Any]:
     """What the report says of the machine, in plain values."""
     seen = machine.seen
     facts: dict[str, Any] = {
@@ -252,7 +252,7 @@ def machine_facts(machine: Machine, session: workbench.Session) -> dict[str, Any
         },
         "variables": machines.variables(seen.env),
         "driver": seen.driver,
-        "warnings": sorted(set(session.warnings)),
+        "warnings": sorted(set(runner.warnings)),
         "missing": dict(machine.missing),
         "pinned": "FP fusion on, both sides   nvrtc: no options   cublas: default math",
     }

@@ -25,7 +25,7 @@ def command(wish: runs.Wish, progress: Callable[[str], None]) -> tuple[list[str]
     """The screen and the exit code: 1 where a config gives a wrong result. Raises Refusal."""
     machine, pairs, shapes, wanted = runs.plan(wish)
     machine = runs.prepare(machine)
-    session = workbench.Session(machine, progress, processes=runs.PROCESSES)
+    runner = workbench.Runner(machine, progress, processes=runs.PROCESSES)
     shape = shapes[0] if shapes else pairs[0].shapes(machine.on_card)[0]
     first = [request for request in wanted if request.shape == shape]
     swept = [request for request in map(spread, first) if request.implementations]
@@ -33,7 +33,7 @@ def command(wish: runs.Wish, progress: Callable[[str], None]) -> tuple[list[str]
         raise runs.Refusal(2, f"{pairs[0].name} has no kernel with configs to sweep")
     lines: list[str] = []
     code = 0
-    for case in workbench.run(session, swept):
+    for case in workbench.run(runner, swept):
         lines += [*table(case, machine.on_card), ""]
         code = max(code, workbench.exit_code([case]) if not_idle(case) else 0)
     return lines[:-1], code

@@ -263,11 +263,11 @@ def test_a_run_that_is_interrupted_prints_what_is_there(capsys, monkeypatch):
     first = workbench.run_case
     calls = []
 
-    def interrupted(session, request):
+    def interrupted(runner, request):
         calls.append(request)
         if len(calls) > 1:
             raise KeyboardInterrupt
-        return first(session, request)
+        return first(runner, request)
 
     monkeypatch.setattr(workbench, "run_case", interrupted)
     code, out, _ = call(capsys, "softmax", "--cpu", "--shape", "2x3", "--shape", "3x3")

@@ -488,3 +488,15 @@ def test_a_kernel_without_barriers_says_so():
     source = 'extern "C" __global__ void k(float* x) { x[threadIdx.x] = 0; }'
     result = threads.study(source, "k", (1,), (4,), data)
     assert result.clean and "  no __syncthreads() is written" in lines(result)
+
+
+def test_an_address_that_all_lanes_share_does_not_stand_for_a_full_access():
+    from compare.report.threads import memory_lines
+    from compare.threads import WarpAccess
+
+    shared = WarpAccess("global read", 1, 4, 8, 32.0, 1.0, 1.0)
+    full = WarpAccess("global read", 2, 4, 8, 32.0, 4.0, 4.0)
+    assert memory_lines([shared, full]) == [
+        "  32 lanes move 128 bytes in 4 sectors, the fewest possible"
+    ]
+    assert "in 1 sector," in memory_lines([shared])[0]

@@ -70,8 +70,8 @@ def pair(triton=double, cuda=double, others=(), **changes):
 
 
 def run(one, **asked):
-    session = workbench.Session(HOST)
-    return list(workbench.run(session, workbench.requests([one], False, **asked)))
+    runner = workbench.Runner(HOST)
+    return list(workbench.run(runner, workbench.requests([one], False, **asked)))
 
 
 def test_two_that_agree_in_every_bit():
@@ -126,8 +126,8 @@ def test_one_that_breaks_is_a_row_and_the_rest_is_complete():
 
 def test_a_missing_side_is_a_column_with_its_reason_and_exit_1():
     machine = Machine("host", Seen(), missing={"emulator": "needs a C++ compiler"})
-    session = workbench.Session(machine)
-    (case,) = workbench.run(session, workbench.requests([pair()], False))
+    runner = workbench.Runner(machine)
+    (case,) = workbench.run(runner, workbench.requests([pair()], False))
     assert case.row("right").skipped == case.unstated == "needs a C++ compiler"
     assert case.row("left").accuracy.ok
     assert workbench.exit_code([case]) == 1
@@ -148,9 +148,9 @@ def test_after_a_lost_context_nothing_more_is_touched(monkeypatch):
             raise ContextLost("illegal memory access: it read or wrote outside its arrays")
 
     monkeypatch.setattr(workbench, "Bench", Dead)
-    session = workbench.Session(HOST)
+    runner = workbench.Runner(HOST)
     wanted = workbench.requests([pair()], False, shapes=[(3, 4), (5, 4)])
-    first, second = workbench.run(session, wanted)
+    first, second = workbench.run(runner, wanted)
     assert "the card's context is lost" in first.row("left").accuracy.reasons[0]
     assert first.row("right").skipped == second.unstated == "not run: context lost after left"
     assert len(made) == 1
@@ -176,9 +176,9 @@ def test_a_context_lost_in_a_later_implementation_ends_probes_and_cases(monkeypa
 
     for module in (workbench, workbench.rows):
         monkeypatch.setattr(module, "Bench", Dies)
-    session = workbench.Session(HOST)
+    runner = workbench.Runner(HOST)
     wanted = workbench.requests([pair()], False, shapes=[(3, 4), (5, 4)])
-    first, second = workbench.run(session, wanted)
+    first, second = workbench.run(runner, wanted)
     assert first.row("left").accuracy.ok and not first.row("right").accuracy.ok
     assert second.unstated == "not run: context lost after right"
 
@@ -242,9 +242,9 @@ def test_foreign_warnings_are_kept_and_not_printed(recwarn):
         warnings.warn("a library's own", stacklevel=1)
         double(x, out)
 
-    session = workbench.Session(HOST)
-    list(workbench.run(session, workbench.requests([pair(triton=loud)], False)))
-    assert any("a library's own" in text for text in session.warnings)
+    runner = workbench.Runner(HOST)
+    list(workbench.run(runner, workbench.requests([pair(triton=loud)], False)))
+    assert any("a library's own" in text for text in runner.warnings)
     assert not recwarn.list
 
 

@@ -47,8 +47,8 @@ def build(wish: runs.Wish, progress: Callable[[str], None] = lambda text: None) 
         found: Bits = parts.build(lab)
         if not machine.on_card:
             found = with_recorded(found, lab, parts)
-    session = workbench.Session(machine)
-    facts = runs.machine_facts(machine, session)
+    runner = workbench.Runner(machine)
+    facts = runs.machine_facts(machine, runner)
     code = 1 if any(note.split(": ")[0] in found.targets for note in found.notes) else 0
     code = code if machine.on_card else 0
     told = bool(found.mixtures) and bool(found.mixtures[0].against)

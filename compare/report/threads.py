@@ -62,12 +62,10 @@ def memory_lines(accesses: Sequence[WarpAccess]) -> list[str]:
                 f"where {a.fewest:.1f} would do"
             )
         if mine and not worse and kind == "global":
-            full = max(mine, key=lambda a: (a.lanes, a.bytes))
-            lanes = round(full.lanes)
-            out.append(
-                f"  {lanes} lanes move {lanes * full.bytes} bytes in {full.cost:.0f} sectors, "
-                "the fewest possible"
-            )
+            full = max(mine, key=lambda a: (a.lanes, a.bytes, a.cost))  # not one that all share
+            lanes, plural = round(full.lanes), "" if round(full.cost) == 1 else "s"
+            took = f"{lanes * full.bytes} bytes in {full.cost:.0f} sector{plural}"
+            out.append(f"  {lanes} lanes move {took}, the fewest possible")
         elif mine and not worse:
             out.append("  no bank conflicts in shared memory")
     return out

@@ -49,7 +49,7 @@ class Trials:
     rows: dict[tuple[Asked, str], Row] = field(default_factory=dict)
 
     def __call__(self, request: Request, name: str) -> tuple[Row, np.ndarray | None] | None:
-        """The row and the output of one, for `workbench.Session.alone`; None where none was."""
+        """The row and the output of one, for `workbench.Runner.alone`; None where none was."""
         row = self.rows.get((asked(request), name))
         if row is None:
             return None

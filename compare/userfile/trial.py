@@ -127,7 +127,7 @@ def try_here(order: Order) -> Iterator[tuple[Row, bool]]:
     if order.memory:
         limit_memory(order.memory)
     machine = Machine(order.mode, Seen(), device=order.device, missing=order.missing)
-    session = workbench.Session(machine, processes=order.processes)
+    runner = workbench.Runner(machine, processes=order.processes)
     keep = keeper(order.folder)
     with stream(machine):
         for case in order.cases:
@@ -136,21 +136,21 @@ def try_here(order: Order) -> Iterator[tuple[Row, bool]]:
             request = Request(
                 pair, case.shape, case.precision, case.data, case.seed, (one,), timed=False
             )
-            arrays, _ = session.inputs(request)
-            yield tried(session, request, one, arrays, keep), bool(session.lost)
-            if session.lost:
+            arrays, _ = runner.inputs(request)
+            yield tried(runner, request, one, arrays, keep), bool(runner.lost)
+            if runner.lost:
                 return
 
 
 def tried(
-    session: workbench.Session,
+    runner: workbench.Runner,
     request: Request,
     implementation: Implementation,
     arrays: Arrays,
     keep: Callable[[str, np.ndarray], None],
 ) -> Row:
     """One case: its row with the probes, before any verdict; its output is kept."""
-    bench = Bench(session.machine, arrays, request.pair.output_shape(request.shape))
+    bench = Bench(runner.machine, arrays, request.pair.output_shape(request.shape))
     function, returned = implementation.function(), []
 
     def call(*given: Any, **options: Any) -> None:
@@ -158,14 +158,14 @@ def tried(
 
     outputs: dict[str, np.ndarray] = {}
     here = replace(implementation, entry=call)
-    row = workbench.first_run(session, request, here, bench, outputs, workbench.Learned())
+    row = workbench.first_run(runner, request, here, bench, outputs, workbench.Learned())
     if row.accuracy is not None:
         return explained(row, returned)
     keep(row.output, outputs[row.name])
     request = replace(request, implementations=(here,))
     shape, precision, seed = request.shape, request.precision, request.seed
     probes = functools.cache(lambda: tuple(request.pair.probes(shape, precision, seed)))
-    return workbench.probe(session, request, [row], probes)[0]
+    return workbench.probe(runner, request, [row], probes)[0]
 
 
 def explained(row: Row, returned: Sequence[Any]) -> Row:

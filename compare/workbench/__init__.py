@@ -18,8 +18,8 @@ from compare.workbench.rows import Learned as Learned
 from compare.workbench.rows import blank as blank
 from compare.workbench.rows import failed as failed
 from compare.workbench.rows import first_run, join, prepare, probe, with_code
-from compare.workbench.session import SEED as SEED
-from compare.workbench.session import Request, Session
+from compare.workbench.runner import SEED as SEED
+from compare.workbench.runner import Request, Runner
 from compare.workbench.verdict import decide, headline, hold_to_claims, judge
 from compare.workbench.verdict import exit_code as exit_code
 
@@ -59,46 +59,46 @@ def wanted_by(only: Sequence[str], implementation: Implementation, on_card: bool
     return implementation.name in only if only else on_card or not implementation.twin_of
 
 
-def run(session: Session, wanted: Sequence[Request]) -> Iterator[Case]:
+def run(runner: Runner, wanted: Sequence[Request]) -> Iterator[Case]:
     """Runs the cases in turn, on one stream; foreign warnings are kept, not printed."""
-    with warnings.catch_warnings(record=True) as caught, stream(session.machine):
+    with warnings.catch_warnings(record=True) as caught, stream(runner.machine):
         warnings.simplefilter("always")
         for request in wanted:
-            yield run_case(session, request)
-            if session.stopped:
+            yield run_case(runner, request)
+            if runner.stopped:
                 return
-            session.warnings += [f"{w.category.__name__}: {w.message}" for w in caught]
+            runner.warnings += [f"{w.category.__name__}: {w.message}" for w in caught]
             caught.clear()
 
 
-def run_case(session: Session, request: Request) -> Case:
+def run_case(runner: Runner, request: Request) -> Case:
     """One pair at one shape, precision, data and seed."""
-    pair, machine = request.pair, session.machine
-    if session.lost:
-        return not_run(session, request)
-    inputs, reference = session.inputs(request)
+    pair, machine = request.pair, runner.machine
+    if runner.lost:
+        return not_run(runner, request)
+    inputs, reference = runner.inputs(request)
     bench = Bench(machine, inputs, pair.output_shape(request.shape))
-    trials = session.beside(
+    trials = runner.beside(
         lambda: tuple(pair.probes(request.shape, request.precision, request.seed))
     )
     outputs: dict[str, np.ndarray] = {}
     rows, apart = [], set()
-    request, learned = prepare(session, request, inputs)
+    request, learned = prepare(runner, request, inputs)
     for implementation in request.implementations:
-        session.progress(f"{pair.name} {implementation.name}")
-        if tried := session.alone(request, implementation.name):
+        runner.progress(f"{pair.name} {implementation.name}")
+        if tried := runner.alone(request, implementation.name):
             apart.add(implementation.name)
             rows.append(tried[0])
             if tried[1] is not None:
                 outputs[implementation.name] = tried[1]
             continue
         found = learned.get(implementation.name, Learned())
-        rows.append(first_run(session, request, implementation, bench, outputs, found))
-    rows = rows if session.stopped else probe(session, request, rows, trials, apart)
+        rows.append(first_run(runner, request, implementation, bench, outputs, found))
+    rows = rows if runner.stopped else probe(runner, request, rows, trials, apart)
     rows = judge(request, rows, outputs, reference())
-    rows = [join(session, request, row, bench) if row.name in apart else row for row in rows]
+    rows = [join(runner, request, row, bench) if row.name in apart else row for row in rows]
     rows, claims = hold_to_claims(request, rows, machine)
-    rows = [with_code(row, session.code.pop(row.name, None)) for row in rows]
+    rows = [with_code(row, runner.code.pop(row.name, None)) for row in rows]
     standing = [row for row in rows if row.name not in apart or row.output or row.skipped]
     names = {row.name for row in standing}  # without a user's that did not come through
     triton, cuda = headline([i for i in request.implementations if i.name in names], standing)
@@ -126,37 +126,37 @@ def run_case(session: Session, request: Request) -> Case:
     fallen = [row.name for row in rows if row.name in apart - {r.name for r in standing}]
     instead = (f"{' and '.join(fallen)} failed: the pair's own stand above",) if fallen else ()
     case = replace(case, words=(*pair.words(case), *instead))
-    if session.save and any(row.accuracy and not row.accuracy.ok for row in rows):
+    if runner.save and any(row.accuracy and not row.accuracy.ok for row in rows):
         for row in rows:
-            session.save(request, inputs, row.name, outputs.get(row.name))
-    for row in rows if session.keep else ():
+            runner.save(request, inputs, row.name, outputs.get(row.name))
+    for row in rows if runner.keep else ():
         if row.name in outputs:
-            session.keep(row.output, outputs[row.name])  # type: ignore[misc]
-    timed = machine.on_card and request.timed and not session.lost and not session.stopped
+            runner.keep(row.output, outputs[row.name])  # type: ignore[misc]
+    timed = machine.on_card and request.timed and not runner.lost and not runner.stopped
     if timed and bench.output.tensor.numel():
-        session.progress(f"{pair.name} {request.precision}: timing")
+        runner.progress(f"{pair.name} {request.precision}: timing")
         try:
-            case = timed_case(session, request, case, bench)
+            case = timed_case(runner, request, case, bench)
         except KeyboardInterrupt:
-            session.stopped = True
+            runner.stopped = True
     return case
 
 
-def not_run(session: Session, request: Request) -> Case:
+def not_run(runner: Runner, request: Request) -> Case:
     """A case after the card's context was lost: nothing of it touches the card."""
-    reason = f"not run: context lost after {session.lost}"
+    reason = f"not run: context lost after {runner.lost}"
     rows = tuple(replace(blank(i), skipped=reason) for i in request.implementations)
     head = (request.pair.name, request.shape, request.precision, request.data, request.seed)
     triton, cuda = headline(request.implementations, rows)
     return Case(*head, {}, rows, triton, cuda, unstated=reason, signed=request.pair.signed)
 
 
-def timed_case(session: Session, request: Request, case: Case, bench: Bench) -> Case:
+def timed_case(runner: Runner, request: Request, case: Case, bench: Bench) -> Case:
     """The case with its times; where a launch fails while it is timed, without any, and failed."""
     try:
-        return time_case(session, request, case, bench)
+        return time_case(runner, request, case, bench)
     except Exception as error:  # noqa: BLE001 - a kernel may fail at any launch: the report goes on
         broken = bench.broken(error)
         if isinstance(broken, ContextLost):
-            session.lost = "a timed launch"
+            runner.lost = "a timed launch"
         return replace(case, failed_gates=(*case.failed_gates, f"timing failed: {broken}"))

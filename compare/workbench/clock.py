@@ -12,13 +12,13 @@ from compare.pair import Cost, Implementation
 from compare.results import Case, Ratio, Row, Timing
 from compare.timing import ladder
 from compare.workbench.rows import failed
-from compare.workbench.session import REPEATS, Request, Session
+from compare.workbench.runner import REPEATS, Request, Runner
 
 COPY = "device copy"
 BUSY = 32  # operations a byte from which arithmetic, not memory, bounds the time
 
 
-def time_case(session: Session, request: Request, case: Case, bench: Bench) -> Case:
+def time_case(runner: Runner, request: Request, case: Case, bench: Bench) -> Case:
     """Times what is right, then runs each once more and looks at its output again."""
     right = [row.name for row in case.rows if row.accuracy and row.accuracy.ok and row.output]
     named = {implementation.name: implementation for implementation in request.implementations}
@@ -36,7 +36,7 @@ def time_case(session: Session, request: Request, case: Case, bench: Bench) -> C
     wanted += [(case.triton, y) for y in others if y in timed and (case.triton, y) not in wanted]
     cost = request.pair.cost(request.shape)
     touched = sum(b.bits.numel() for b in (*bench.inputs.values(), bench.output)) * 4
-    card = timing.card_facts(session.machine.device)
+    card = timing.card_facts(runner.machine.device)
     recording = timing.measure(
         launches,
         pairs=wanted,
@@ -49,7 +49,7 @@ def time_case(session: Session, request: Request, case: Case, bench: Bench) -> C
     times = dict(recording.timings)
     for launch in launches if request.ladder else ():
         if (row := case.row(launch.name)) is not None and row.name in (case.triton, case.cuda):
-            session.progress(f"{request.pair.name} {row.name}: every way to time it")
+            runner.progress(f"{request.pair.name} {row.name}: every way to time it")
             rungs = ladder.explain(
                 launch,
                 card=card,

@@ -16,7 +16,7 @@ from compare.inputs import sha256
 from compare.messages import told
 from compare.pair import Arrays, Implementation, Probe
 from compare.results import Accuracy, Check, Row, to_json
-from compare.workbench.session import REPEATS, Request, Session
+from compare.workbench.runner import REPEATS, Request, Runner
 
 INSTRUCTIONS = "tf32 instructions where tf32 was asked for, and nowhere else"
 
@@ -29,29 +29,27 @@ class Learned:
     notes: tuple[str, ...] = ()
 
 
-def prepare(
-    session: Session, request: Request, inputs: Arrays
-) -> tuple[Request, dict[str, Learned]]:
+def prepare(runner: Runner, request: Request, inputs: Arrays) -> tuple[Request, dict[str, Learned]]:
     """Implementations that must learn first ask the one whose bits they claim, as black boxes."""
-    machine, learned = session.machine, {}
+    machine, learned = runner.machine, {}
     named = {implementation.name: implementation for implementation in request.implementations}
     shapes = {name: array.shape for name, array in inputs.items()}
     ready = []
     for one in request.implementations:
         other = named.get(one.twin_of)
-        if one.prepare and not session.lost and not machine.lacks(one.needs, one.arrays):
+        if one.prepare and not runner.lost and not machine.lacks(one.needs, one.arrays):
             if other is None or machine.lacks(other.needs, other.arrays):
                 learned[one.name] = Learned(
                     f"{one.twin_of}, whose bits it claims, does not run here"
                 )
             else:
-                session.progress(f"{request.pair.name} {other.name}: in which order does it add?")
+                runner.progress(f"{request.pair.name} {other.name}: in which order does it add?")
                 out = request.pair.output_shape(request.shape)
-                boxes = [BlackBox(machine, i, shapes, out, session.processes) for i in (other, one)]
+                boxes = [BlackBox(machine, i, shapes, out, runner.processes) for i in (other, one)]
                 try:
                     found = one.prepare(boxes[0], boxes[1], request.shape)
                 except ContextLost as lost:
-                    session.lost = other.name
+                    runner.lost = other.name
                     learned[one.name] = Learned(str(lost))
                 except (ValueError, Broken) as reason:
                     learned[one.name] = Learned(str(reason))
@@ -63,7 +61,7 @@ def prepare(
 
 
 def first_run(
-    session: Session,
+    runner: Runner,
     request: Request,
     implementation: Implementation,
     bench: Bench,
@@ -71,26 +69,26 @@ def first_run(
     learned: Learned,
 ) -> Row:
     """Runs one implementation, checked, and on a card REPEATS times; keeps its output."""
-    machine, processes = session.machine, session.processes
+    machine, processes = runner.machine, runner.processes
     row = blank(implementation)
-    if session.stopped:
+    if runner.stopped:
         return replace(row, skipped="not run: interrupted")
-    if session.lost:
-        return replace(row, skipped=f"not run: context lost after {session.lost}")
+    if runner.lost:
+        return replace(row, skipped=f"not run: context lost after {runner.lost}")
     if reason := machine.lacks(implementation.needs, implementation.arrays) or learned.refused:
         return replace(row, skipped=reason)
     try:
         started = time.perf_counter()
-        output = session.watched(implementation, lambda: bench.run(implementation, processes))
+        output = runner.watched(implementation, lambda: bench.run(implementation, processes))
         seconds = time.perf_counter() - started
         runs = 1 + bench.repeat(implementation, REPEATS - 1) if machine.on_card else 1
     except ContextLost as lost:
-        session.lost = implementation.name
+        runner.lost = implementation.name
         return failed(row, f"{lost}; the card's context is lost")
     except Broken as broken:
         return failed(row, *told(broken))
     except KeyboardInterrupt:
-        session.stopped = True
+        runner.stopped = True
         return replace(row, skipped="not run: interrupted")
     outputs[implementation.name] = output
     unsteady = f"not deterministic: {runs} of {REPEATS} runs gave the same bits"
@@ -128,19 +126,19 @@ def failed(row: Row, reason: str, lines: Sequence[str] = ()) -> Row:
     return replace(row, accuracy=found, notes=(*row.notes, *lines))
 
 
-def join(session: Session, request: Request, row: Row, bench: Bench) -> Row:
+def join(runner: Runner, request: Request, row: Row, bench: Bench) -> Row:
     """On a card, one that was right alone runs beside the others before it is timed."""
-    if not session.machine.on_card or row.skipped or not row.accuracy or not row.accuracy.ok:
+    if not runner.machine.on_card or row.skipped or not row.accuracy or not row.accuracy.ok:
         return row
-    if session.lost:
+    if runner.lost:
         return failed(
-            row, f"right alone, not run beside the others: context lost after {session.lost}"
+            row, f"right alone, not run beside the others: context lost after {runner.lost}"
         )
     implementation = next(i for i in request.implementations if i.name == row.name)
     try:
-        output = session.watched(implementation, lambda: bench.run(implementation))
+        output = runner.watched(implementation, lambda: bench.run(implementation))
     except ContextLost as lost:
-        session.lost = row.name
+        runner.lost = row.name
         return failed(row, f"right alone, not beside the others: {lost}; the context is lost")
     except Broken as broken:
         return failed(row, f"right alone, not beside the others: {broken}")
@@ -151,7 +149,7 @@ def join(session: Session, request: Request, row: Row, bench: Bench) -> Row:
 
 
 def probe(
-    session: Session,
+    runner: Runner,
     request: Request,
     rows: list[Row],
     trials: Callable[[], Sequence[Probe]],
@@ -164,18 +162,18 @@ def probe(
         row.name: [] for row in rows if row.output and row.name not in apart
     }
     for trial in trials() if checks else ():
-        if session.lost:
+        if runner.lost:
             break
-        session.progress(f"{request.pair.name} {request.precision}: probe {trial.name}")
-        bench = Bench(session.machine, trial.inputs, trial.want.shape)
+        runner.progress(f"{request.pair.name} {request.precision}: probe {trial.name}")
+        bench = Bench(runner.machine, trial.inputs, trial.want.shape)
         for name in checks:
-            if session.lost:
+            if runner.lost:
                 break
             try:
-                got = bench.run(named[name], session.processes)
+                got = bench.run(named[name], runner.processes)
                 checks[name].append(explained(accuracy.exact(got, trial.want, trial.name), trial))
             except ContextLost as lost:
-                session.lost = name
+                runner.lost = name
                 checks[name].append(Check(trial.name, False, reason=str(lost)))
             except Broken as broken:
                 checks[name].append(Check(trial.name, False, reason=str(broken)))

@@ -13,7 +13,7 @@ from compare.machine import Machine
 from compare.order import twins
 from compare.pair import Implementation, Reference
 from compare.results import Case, Check, Claim, Row
-from compare.workbench.session import WORKERS, Request
+from compare.workbench.runner import WORKERS, Request
 
 
 def judge(

@@ -39,7 +39,7 @@ class Request:
 
 
 @dataclass
-class Session:
+class Runner:
     """What one run holds: the machine, a helper thread for references, and what it has made."""
 
     machine: Machine
