@@ -67,6 +67,8 @@ def facts(
     written = written_barriers(right)
     if right.parts:
         found["barriers_written"] = str(len(written))
+    if "shared" not in found and ran and (size := shared_bytes(ran)):
+        found["shared"] = f"{size:,}"
     if "threads" in found and "COLS" in found:
         found["cuda_each"] = str(-(-shape[-1] // int(found["threads"])))
     found["row_bytes"] = f"{4 * shape[-1]:,}"
@@ -144,6 +146,13 @@ def recorded_times(recorded: Report | None, pair: Pair) -> tuple[tuple[str, str,
 
 def timed(row: Row | None) -> bool:
     return bool(row and row.timing and row.timing.cold)
+
+
+def shared_bytes(ran: oneblock.Block) -> int:
+    """Bytes of shared memory from the first to the last that the block touched."""
+    kinds = np.array(ran.log["kind"])
+    touched = ran.log["element"][np.isin(kinds, ["shared read", "shared write"])]
+    return 4 * (int(touched.max()) + 1) if touched.size else 0
 
 
 def written_barriers(side: Side) -> list[int]:
