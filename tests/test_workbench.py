@@ -228,6 +228,20 @@ def test_the_counterpart_is_the_first_that_runs():
     assert (case.triton, case.cuda) == ("left", "right")
 
 
+@pytest.mark.parametrize("split, rows", ((("x",), 128), ((), 300)))
+def test_without_a_card_a_probe_asks_for_the_first_rows_where_they_are_independent(split, rows):
+    asked = []
+
+    def counted(x, out):
+        asked.append(len(x))
+        double(x, out)
+
+    lead = Implementation("left", "triton", counted, counterparts=("right",), split=split)
+    right = Implementation("right", "cuda", double, arrays="cupy")
+    (case,) = run(pair(implementations=(lead, right)), shapes=[(300, 2)])
+    assert asked == [300, rows] and case.verdict == "MATCH BIT FOR BIT"
+
+
 def test_every_hash_is_kept():
     (case,) = run(pair())
     assert len(case.inputs["x"]) == len(case.row("left").output) == 64

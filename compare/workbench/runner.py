@@ -20,7 +20,7 @@ from compare.results import Row
 T = TypeVar("T")
 REPEATS = 20  # checked runs on a card, compared bit for bit
 SEED = 20260901
-WORKERS = min(8, os.cpu_count() or 1)  # threads that judge outputs and read machine code
+WORKERS = min(8, os.cpu_count() or 1)  # threads that compute references and read machine code
 
 
 @dataclass(frozen=True)

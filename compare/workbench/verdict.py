@@ -1,9 +1,8 @@
-"""From outputs to verdicts, and from verdicts to an exit code. Pure but for the helper threads."""
+"""From outputs to verdicts, and from verdicts to an exit code. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +12,7 @@ from compare.machine import Machine
 from compare.order import twins
 from compare.pair import Implementation, Reference
 from compare.results import Case, Check, Claim, Row
-from compare.workbench.runner import WORKERS, Request
+from compare.workbench.runner import Request
 
 
 def judge(
@@ -46,8 +45,7 @@ def judge(
         )
         return replace(row, accuracy=found, agreements=agreements)
 
-    with ThreadPoolExecutor(WORKERS) as pool:  # numpy lets go of the interpreter
-        return list(pool.map(of, rows))
+    return [of(row) for row in rows]  # in turn: many short numpy calls gain nothing from threads
 
 
 def held_against(
