@@ -178,9 +178,20 @@ def of_pair(target: str, is_file: bool, kernel: str, shape: str, seed: int) -> S
     listed = ", ".join(map(str, parameters))
     raise Refusal(
         2,
-        f"{name} takes {listed}, as no pair's kernel does; say what to launch it with: "
-        f"--grid 64 --block 256 --args '{FORMS}'",
+        f"{name} takes {listed}, as no pair's kernel does; say its sizes, as by "
+        f"--grid 64 --block 256 --args '{example(parameters)}'",
     )
+
+
+def example(parameters: Sequence[Parameter]) -> str:
+    """`--args` for such parameters, at sizes of no kernel in particular: `float[64x1024] int=1024`
+    for an array and a number."""
+    names = {kind: name for name, kind in TYPES.items()}
+    words = []
+    for parameter in parameters:
+        name = names.get(np.dtype(parameter.dtype).str[1:], "float")
+        words.append(f"{name}[64x1024]" if parameter.pointer else f"{name}=1024")
+    return " ".join(words)
 
 
 def shape_for(pair: Pair, text: str, usual: Shape, *, strict: bool) -> Shape:

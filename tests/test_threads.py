@@ -500,3 +500,12 @@ def test_an_address_that_all_lanes_share_does_not_stand_for_a_full_access():
         "  32 lanes move 128 bytes in 4 sectors, the fewest possible"
     ]
     assert "in 1 sector," in memory_lines([shared])[0]
+
+
+def test_an_example_of_arguments_can_be_pasted():
+    from compare.show_threads import example, parse_arguments
+    from cuda_ref.emulator.run import Parameter
+
+    text = example([Parameter("f4", pointer=True), Parameter("i4"), Parameter("i8")])
+    assert text == "float[64x1024] int=1024 long=1024"
+    assert [np.shape(value) for value in parse_arguments(text, 1)] == [(64, 1024), (), ()]
