@@ -50,10 +50,10 @@ class Browser:
         self.process = subprocess.Popen(command, pass_fds=(to_browser, from_browser), **quiet)
         os.close(to_browser)
         os.close(from_browser)
-        self.buffer, self.number, self.runner, self.events = b"", 0, None, []
+        self.buffer, self.number, self.target, self.events = b"", 0, None, []
         target = self.ask("Target.createTarget", url="about:blank")["targetId"]
         attached = self.ask("Target.attachToTarget", targetId=target, flatten=True)
-        self.runner = attached["sessionId"]
+        self.target = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.ask(f"{domain}.enable")
 
@@ -72,8 +72,8 @@ class Browser:
         """One command and its result."""
         self.number += 1
         message = {"id": self.number, "method": method, "params": params}
-        if self.runner:
-            message["sessionId"] = self.runner
+        if self.target:
+            message["sessionId"] = self.target
         os.write(self.writer, json.dumps(message).encode() + b"\0")
         while True:
             answer = self.receive()
