@@ -1,4 +1,8 @@
-"""A row's load as the softmax kernel does it, whose every element is asked for its own thread."""
+"""A row's load as the softmax kernel does it, whose every element is asked for its own thread.
+
+The store strides by rows as softmax's does: the compiler takes the layout of the widest access, and
+a store whose addresses are all divisible by 16 would bring its own.
+"""
 
 import torch
 import triton
@@ -14,7 +18,7 @@ def owner_kernel(in_ptr, out_ptr, in_stride, n_cols, BLOCK_COLS: tl.constexpr):
     thread = tl.inline_asm_elementwise(
         "mov.u32 $0, %tid.x;", "=r,r", [x.to(tl.int32, bitcast=True)], tl.int32, False, 1
     )
-    tl.store(out_ptr + cols, thread, mask=mask)
+    tl.store(out_ptr + row * in_stride + cols, thread, mask=mask)
 
 
 def threads_of_columns(x: torch.Tensor, *, num_warps: int) -> torch.Tensor:

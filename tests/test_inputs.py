@@ -5,12 +5,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from compare.inputs import NORMAL_LIMIT, NORMAL_SCALE, Stream, sha256
+from compare.inputs import NORMAL_LIMIT, Stream, normal_parts, sha256
 from compare.pairs import matmul, softmax
 from compare.pairs.common import EVERY, FAMILIES
 
 SEED = 20260901
 STREAM = Stream("pair", (3, 4), "random", 1)
+LEVELS = ["92af1bc92a8c4d85", "34652886dd7be22c"]
 
 
 @pytest.mark.parametrize(
@@ -19,22 +20,22 @@ STREAM = Stream("pair", (3, 4), "random", 1)
         (
             softmax.PAIR,
             (2048, 1024),
-            {"x": "d99582babd0754d32217c7192a0bb69426436bf7cd401dda5a884bf4278ab819"},
+            {"x": "60530845f34c60638b203e5d711980c39c519c53d3dbad84c247d6bbedc8c73c"},
         ),
         (
             matmul.PAIR,
             (256, 256, 1024),
             {
-                "a": "ae722829f18adcb3be66f46d9c3a4339a69953080acf1ed3fdaa16e9ec30ce3e",
-                "b": "b2ce9e64b90d496bd17c14f684854f7b0976e3e56b810ff4eda65c6ef17d3a51",
+                "a": "ee17814fe1b87347cd6de1a206b20faf545215282695ad9906ca96e1f745220b",
+                "b": "b043cf104bf7af8d1fca7bd0cd45b29ee41dbfed36bcbdf96d60bfa544403322",
             },
         ),
         (
             matmul.PAIR,
             (2048, 2048, 2048),
             {
-                "a": "73645666a17c8d98233da7c0cc75b55a1b847b4488899c89bece23b5ec9b6a41",
-                "b": "b7c7e5a0f4638dc12d473a90019bb297313dece658b4be70502749d8d5b96536",
+                "a": "bf6f59d03b59fe1141fe6d07806ea7f47d6c58d732cd87881c70067d0d21998c",
+                "b": "f44785a8c85acd90158ff0acd326c4064d626f8edbf1fbe83a4da11e7f3ad543",
             },
         ),
     ),
@@ -69,20 +70,32 @@ def test_inputs_of_one_stream_do_not_share_words():
     assert np.array_equal(STREAM.words("a", 4), STREAM.words("a", 8)[:4])
 
 
-def test_a_normal_is_four_uniforms_and_one_rounding():
+def test_a_normal_is_two_levels_and_one_rounding():
     values = STREAM.normal("a", (5,), scale=3)
-    words = [int(word) for word in STREAM.words("a", 10)]
+    words = [int(word) for word in STREAM.words("a", 3)]
+    fields = [(word >> (16 * place + 4)) & 0xFFF for word in words for place in range(4)]
+    large, small = normal_parts()
     for i, value in enumerate(values):
-        parts = [part for w in words[2 * i : 2 * i + 2] for part in (w >> 40, (w >> 16) & 0xFFFFFF)]
-        exact = (sum(parts) - 2 * 0xFFFFFF) * Fraction(NORMAL_SCALE) * 3
+        exact = Fraction(int(large[fields[2 * i]]) + int(small[fields[2 * i + 1]]), 2**22) * 3
         assert value == np.float32(float(exact)) and Fraction(float(exact)) == exact
 
 
-def test_normals_have_mean_0_and_variance_1():
+def test_the_levels_are_the_same_integers_everywhere():
+    large, small = normal_parts()
+    assert [sha256(part)[:16] for part in (large, small)] == LEVELS
+    for part, variance in ((large, 0.64), (small, 0.36)):
+        assert np.array_equal(part, -part[::-1]) and np.all(np.diff(part) > 0)
+        assert abs((part * 2.0**-22).var() - variance) < 1e-7
+
+
+def test_normals_have_a_normals_moments_and_tails():
     values = STREAM.normal("a", (1000, 1000)).astype(np.float64)
     assert abs(values.mean()) < 4e-3 and abs(values.var() - 1) < 4e-3
-    assert 3 < np.abs(values).max() <= NORMAL_LIMIT
-    assert abs((values**4).mean() - 2.7) < 0.02  # the fourth moment of such a sum is 3 - 6 / 20
+    assert 4.5 < np.abs(values).max() <= NORMAL_LIMIT
+    assert abs((values**4).mean() - 3) < 0.03
+    beyond = [np.count_nonzero(np.abs(values) > limit) for limit in (2, 3, 4)]
+    assert abs(np.array(beyond) - [45500, 2700, 63]).max() < 900 and 30 < beyond[2] < 100
+    assert np.count_nonzero(values == 0) < 10
     lag = (values.reshape(-1)[:-1] * values.reshape(-1)[1:]).mean()
     assert abs(lag) < 4e-3
 
