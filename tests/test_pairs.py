@@ -313,7 +313,7 @@ def test_above_the_limit_the_reference_covers_a_sample(monkeypatch):
 
 
 @pytest.mark.parametrize("limit", (2e11, 1))  # above it, one factor is an outer product
-@pytest.mark.parametrize("precision", ("ieee", "tf32"))
+@pytest.mark.parametrize("precision", ("ieee", "tf32", "bf16x3"))
 @pytest.mark.parametrize("shape", ((1, 1, 1), (3, 5, 7), (67, 41, 131), (2, 3, 20_000)))
 def test_matmul_probes_never_round(shape, precision, limit, monkeypatch):
     monkeypatch.setattr(matmul_probes, "WHOLE", limit)
@@ -329,10 +329,20 @@ def test_matmul_probes_never_round(shape, precision, limit, monkeypatch):
             assert np.array_equal(both, rounded_to_tf32(both.astype(np.float32)))
     cover, a, b = probes
     assert all(np.abs(array).min() >= 1 for array in cover.inputs.values())
+    if precision == "bf16x3":  # the product of what bf16 loses of a and of b is dropped
+        for probe in probes:
+            a_lost, b_lost = (array - in_bf16(array) for array in probe.inputs.values())
+            assert not (np.abs(a_lost) @ np.abs(b_lost)).any()
     for probe, side in ((a, "a"), (b, "b")):
         wide = np.abs(probe.inputs[side]) / (2.0**20 if precision == "tf32" else 1)
         bits = 11 if precision == "tf32" else 12
         assert np.all(wide % 2 == 1) and wide.min() > 2 ** (bits - 1) and wide.max() < 2**bits
+
+
+def in_bf16(array):
+    """Rounded to nearest even: 8 bits of significand are kept."""
+    bits = array.view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
 
 
 def test_probes_of_nothing_are_none():

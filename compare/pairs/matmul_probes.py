@@ -19,13 +19,15 @@ EXACT = 2**24
 WHOLE = 2e11  # operations up to which a host multiplies whole matrices
 TF32_BITS, IEEE_BITS = 11, 12  # a tf32 significand, and one bit more
 TF32_SHIFT = 20  # factors of 2^20 and 2^-20 leave fp16's range, and tf32's not
+WHOLE_BF16 = 255  # of bf16x3 a product of two remainders is dropped: whole in bf16, it has none
 KEPT = 4096  # odd 12-bit integers that a column adds at most: below 2^24
 
 
 def probes(shape: Shape, precision: str, seed: int) -> Sequence[Probe]:
     """`cover`, `width a` and `width b` at this shape; none where a size is 0."""
     m, n, k = shape
-    limit = min(1023, math.isqrt(EXACT // k)) if k else 0
+    most = WHOLE_BF16 if precision == "bf16x3" else 1023
+    limit = min(most, math.isqrt(EXACT // k)) if k else 0
     if not (m and n and limit):
         return ()
     stream = Stream("matmul", shape, f"probe {precision}", seed)
@@ -33,7 +35,7 @@ def probes(shape: Shape, precision: str, seed: int) -> Sequence[Probe]:
 
 
 def cover(stream: Stream, limit: int) -> Probe:
-    """No zero anywhere, magnitudes up to min(1023, sqrt(2^24 / K)): every product counts."""
+    """No zero anywhere, magnitudes up to `limit`, at most sqrt(2^24 / K): every product counts."""
     m, n, k = stream.shape
     what = "a lost, doubled or exchanged k, a wrong tile, a lane past the edge"
     a = stream.choice("cover a", _signed(1, limit), (m, k))
