@@ -1,5 +1,5 @@
 """`python -m compare`."""
 
-from compare.cli import main
+from compare.cli import entry
 
-raise SystemExit(main())
+entry()

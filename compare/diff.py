@@ -32,7 +32,7 @@ from compare.report import junit
 from compare.results import Report, read_json, write_text
 
 ROOT = Path(__file__).resolve().parents[1]
-PROGRAM = "import sys; sys.path[:1] = [{root!r}]; from compare.cli import main; sys.exit(main())"
+PROGRAM = "import sys; sys.path[:1] = [{root!r}]; from compare.cli import entry; entry()"
 
 
 def parse_on(text: str) -> tuple[str, ...]:

@@ -53,6 +53,6 @@ def test_extras_and_scripts_are_what_the_readme_says():
     tomllib = pytest.importorskip("tomllib")  # of Python 3.11
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert set(project["optional-dependencies"]) >= {"cuda12", "cuda13", "test"}
-    assert project["scripts"] == {"triton-vs-cuda": "compare.cli:main"}
+    assert project["scripts"] == {"triton-vs-cuda": "compare.cli:entry"}
     linux = [name for name in project["dependencies"] if name.startswith("triton")]
     assert linux and all("sys_platform == 'linux'" in name for name in linux)
