@@ -51,9 +51,9 @@ class Walk:
         finite = value if faulty is None else value[np.isfinite(value)]
         if finite.size:
             self.max_ref = max(self.max_ref, float(finite.max()), -float(finite.min()))
-            self.square_ref += float(np.dot(finite, finite))
+            self.square_ref += float(np.einsum("i,i", finite, finite))
         self.max_abs = max(self.max_abs, float(distance.max()))
-        self.square += float(np.dot(distance, distance))
+        self.square += float(np.einsum("i,i", distance, distance))
         ulp = ulp_distance(got, value.astype(np.float32))[whole]
         if ulp.size:
             self.ulp += bucket_counts(ulp)

@@ -12,7 +12,7 @@ import re
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -94,20 +94,16 @@ def parse(text: str) -> Listing:
     ]
     if not found:
         raise Unreadable("cuobjdump printed no instruction")
-    ops = [op for op, _ in found]
+    ops = Counter(op for op, _ in found)  # a few dozen words, each many times
     registers, stack, shared = map(int, usage.groups())
     return Listing(
         registers=registers,
         stack=stack,
         shared=shared,
-        instructions=len(ops),
-        counts={name: sum(_is(name, op) for op in ops) for name in CLASSES},
-        widths={
-            name: dict(Counter(_bits(op) for op in ops if _is(name, op)))
-            for name in WIDE
-            if any(_is(name, op) for op in ops)
-        },
-        mufu=dict(Counter(op.split(".")[1] for op in ops if op.startswith("MUFU."))),
+        instructions=ops.total(),
+        counts={name: sum(n for op, n in ops.items() if _is(name, op)) for name in CLASSES},
+        widths={name: widths for name in WIDE if (widths := _widths(name, ops))},
+        mufu=_sums((op.split(".")[1], n) for op, n in ops.items() if op.startswith("MUFU.")),
         sha=hashlib.sha256(" ".join(_WORD.findall(text)).encode()).hexdigest(),
         text=text,
     )
@@ -152,6 +148,17 @@ def _is(name: str, op: str) -> bool:
     return re.match(CLASSES[name], op) is not None
 
 
+def _widths(name: str, ops: Counter[str]) -> dict[str, int]:
+    return _sums((_bits(op), count) for op, count in ops.items() if _is(name, op))
+
+
+def _sums(counted: Iterable[tuple[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for name, count in counted:
+        total[name] += count
+    return dict(total)
+
+
 def _bits(op: str) -> str:
     """Bits that one thread moves by this instruction."""
     parts = op.split(".")
@@ -167,5 +174,6 @@ def _bits(op: str) -> str:
 
 def _padding(address: str, op: str, rest: str) -> bool:
     """What follows the last EXIT: a branch to itself, and NOPs."""
-    itself = rf"\b0x0*{address.lstrip('0') or '0'}\b"
-    return op == "NOP" or (op.startswith("BRA") and re.search(itself, rest) is not None)
+    if not op.startswith("BRA"):
+        return op == "NOP"
+    return re.search(rf"\b0x0*{address.lstrip('0') or '0'}\b", rest) is not None

@@ -77,6 +77,7 @@ def run_case(runner: Runner, request: Request) -> Case:
     if runner.lost:
         return not_run(runner, request)
     inputs, reference = runner.inputs(request)
+    hashes = runner.beside(lambda: {name: sha256(array) for name, array in inputs.items()})
     bench = Bench(machine, inputs, pair.output_shape(request.shape))
     trials = runner.beside(
         lambda: tuple(pair.probes(request.shape, request.precision, request.seed))
@@ -110,7 +111,7 @@ def run_case(runner: Runner, request: Request) -> Case:
         request.precision,
         request.data,
         request.seed,
-        {name: sha256(array) for name, array in inputs.items()},
+        hashes(),
         tuple(rows),
         triton,
         cuda,

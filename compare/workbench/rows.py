@@ -82,6 +82,7 @@ def first_run(
         started = time.perf_counter()
         output = runner.watched(implementation, lambda: bench.run(implementation, processes))
         seconds = time.perf_counter() - started
+        told_bits = runner.beside(lambda: sha256(output))
         runs = 1 + bench.repeat(implementation, REPEATS - 1) if machine.on_card else 1
     except ContextLost as lost:
         runner.lost = implementation.name
@@ -95,7 +96,7 @@ def first_run(
     unsteady = f"not deterministic: {runs} of {REPEATS} runs gave the same bits"
     return replace(
         row,
-        output=sha256(output),
+        output=told_bits(),
         runs=runs,
         notes=(unsteady,) if machine.on_card and runs < REPEATS else (),
         learned=learned.notes,

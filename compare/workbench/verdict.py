@@ -11,7 +11,7 @@ from compare import accuracy
 from compare.machine import Machine
 from compare.order import twins
 from compare.pair import Implementation, Reference
-from compare.results import Case, Check, Claim, Row
+from compare.results import Accuracy, Case, Check, Claim, Row
 from compare.workbench.runner import Request
 
 
@@ -24,6 +24,8 @@ def judge(
         name: tuple(request.pair.bounds(reference, named[name], request.data, request.shape))
         for name in outputs
     }
+    bits = {row.name: row.output for row in rows}
+    judged: dict[tuple[object, ...], Accuracy] = {}  # equal bits under the same bounds: once
 
     def of(row: Row) -> Row:
         if row.name not in outputs:
@@ -31,7 +33,10 @@ def judge(
         got = outputs[row.name]
         against = held_against(named[row.name], request.implementations, outputs)
         other = outputs[against[0]] if against else None
-        found = accuracy.judge(got, reference, bounds[row.name], counterpart=other)
+        key = (row.output, *map(id, bounds[row.name]), *(bits[name] for name in against[:1]))
+        if key not in judged:
+            judged[key] = accuracy.judge(got, reference, bounds[row.name], counterpart=other)
+        found = judged[key]
         if row.accuracy is not None:
             found = replace(
                 found,
