@@ -6,6 +6,7 @@ import torch
 
 from compare import machine as machines
 from compare.order import Unreadable
+from compare.order.questions import NARROWING
 from compare.order.tree import Builder, add, cut, halves, pairwise, plan, slices
 from compare.order.twins import claim, kernels, order_of, prepare_matmul, prepare_tf32
 from compare.pair import Implementation
@@ -226,8 +227,22 @@ def test_a_product_of_two_orders_is_not_claimed():
         out[4:] = sums_in(cut(48, 3, 16))(a[4:], b)
         return out
 
+    def twin(a, b, *, order, precision):
+        return sums_in(cut(48, 3, 16) if order else cut(48, 1, 1))(a, b)
+
     with pytest.raises(Unreadable, match="50 % of its elements add in one order"):
-        prepare_matmul(mixed, lambda a, b, **o: mixed(a, b), (8, 8, 48))
+        prepare_matmul(mixed, twin, (8, 8, 48))
+
+
+def test_a_product_of_one_order_is_asked_once_and_tried_on_every_element():
+    launches = []
+
+    def counted(a, b):
+        launches.append(a.shape)
+        return sums_in(cut(48, 1, 1))(a, b)
+
+    prepare_matmul(counted, lambda a, b, **o: sums_in(cut(48, 1, 1))(a, b), (16, 16, 48))
+    assert len(launches) < NARROWING  # elements are told apart where answers contradict each other
 
 
 def test_asked_for_tf32_and_ran_fp32_is_said():

@@ -7,6 +7,7 @@ a guess is right. The answers must fit each other, or there is no tree to tell.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -33,27 +34,39 @@ class Found:
     share: float = 1.0  # of the elements of the output, those that add in this order
 
 
-def find(ask: Products | Softmax, guesses: Iterable[Tree] = ()) -> Found:
+def find(ask: Products | Softmax, guesses: Iterable[Tree] = (), *, trusting: bool = False) -> Found:
     """The order behind `ask`: the first guess that it confirms, else found from nothing.
 
-    Unreadable where the answers contradict each other, or for more than 2^20 terms.
+    Elements of a product that add in another order than the first one are told apart before its
+    order is asked; `trusting`, only where answers contradict each other, for a caller who then
+    tries the order on every element. Unreadable where the answers contradict each other all the
+    same, or for more than 2^20 terms.
     """
     if ask.terms > MOST_TERMS:
         raise Unreadable(f"{ask.terms} terms are more than can be counted exactly ({MOST_TERMS})")
     if ask.terms < 2:
         return Found(Tree(ask.terms, ()), 0, 0)
     known = list(guesses)
-    for seed in range(TRIES):
-        if isinstance(ask, Products):
-            ask.narrow(seed)
+
+    def order() -> Tree:
+        return next((guess for guess in known if ask.holds(guess)), None) or build(ask)
+
+    if isinstance(ask, Softmax):
+        return Found(order(), ask.questions, ask.launches)
+    found = None
+    if trusting:
+        with contextlib.suppress(Unreadable):
+            found = order()
+    for seed in range(TRIES) if found is None else ():
+        ask.narrow(seed)
         try:
-            order = next((guess for guess in known if ask.holds(guess)), None) or build(ask)
+            found = order()
             break
         except Mixed:
             if seed == TRIES - 1:
                 raise
-    share = ask.share if isinstance(ask, Products) else 1.0
-    return Found(order, ask.questions, ask.launches, share)
+    assert found is not None  # the last try ends with an order or an exception
+    return Found(found, ask.questions, ask.launches, ask.share)
 
 
 def guesses(terms: int) -> Iterator[Tree]:

@@ -74,12 +74,14 @@ class Products:
     def _count(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """One launch. `left` (pivots, k) and `right` (k, others) are repeated over all elements
         that are asked, where equal questions must have equal answers."""
+        asked_rows = np.arange(self.rows) % len(left)
+        asked_cols = np.arange(self.cols) % right.shape[1]
         rows, cols = (np.zeros(size, np.int64) for size in self.shape)
-        rows[self.at[0]] = np.arange(self.rows) % len(left)
-        cols[self.at[1]] = np.arange(self.cols) % right.shape[1]
-        got = self._launch(left[rows], right[:, cols])[np.ix_(*self.at)]
+        rows[self.at[0]], cols[self.at[1]] = asked_rows, asked_cols
+        got = self._launch(_picked(left, rows=rows), _picked(right, cols=cols))
+        got = _picked(got, *self.at)
         answer = got[: len(left), : right.shape[1]]
-        if not np.array_equal(got, answer[np.ix_(rows[self.at[0]], cols[self.at[1]])]):
+        if not np.array_equal(got, _picked(answer, asked_rows, asked_cols)):
             raise Mixed("elements of one output are added in different orders")
         return answer
 
@@ -214,6 +216,16 @@ class Softmax:
         questions = np.array(asked)
         some = np.random.default_rng(0).choice(len(asked), min(len(asked), 64), replace=False)
         return bool(self.first(*questions[some].T).all() and self.first(*questions.T).all())
+
+
+def _picked(
+    array: np.ndarray, rows: np.ndarray | None = None, cols: np.ndarray | None = None
+) -> np.ndarray:
+    """These rows and columns of a matrix; no copy along a side that is wanted as it is."""
+    for axis, index in enumerate((rows, cols)):
+        if index is not None and not np.array_equal(index, np.arange(array.shape[axis])):
+            array = np.take(array, index, axis)
+    return array
 
 
 def _sizes_and_terms(order: Tree) -> tuple[list[int], list[int]]:
