@@ -129,8 +129,8 @@ def test_a_graph_of_every_implementation_where_cupti_is_taken(launches):
     script = (
         "import torch; from torch.profiler import profile, ProfilerActivity as A; "
         "torch.zeros(1, device='cuda'); p = profile(activities=[A.CUDA]); p.start(); "
-        "from compare import recorder, timing; r = recorder.open_recorder(timing.card_facts(0)); "
-        "print(r.method, '|', r.reason)"
+        "from compare.timing import card_facts; from compare.timing.recorder import open_recorder; "
+        "r = open_recorder(card_facts(0)); print(r.method, '|', r.reason)"
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
     print(ran.stdout, ran.stderr[-500:])
