@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
+from compare import caches
 from compare.arguments import parser
 from compare.machine import Refusal
 
@@ -42,6 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = top.parse_args(argv)
         args.typed = shlex.join(["python", "-m", "compare", *argv])
+        if args.command not in ("list", "show"):  # those compile nothing
+            caches.ensure()
         lines, code = CALLS[args.command](args, show)
     except Refusal as refusal:
         show("")

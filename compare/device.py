@@ -9,19 +9,20 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from compare.errors import plain
-from compare.machine import Machine
-from compare.pair import Arrays, Implementation, Pair, Shape
+from compare.machine import Machine, Refusal
+from compare.memory import memory_free, memory_words, out_of_memory, with_room
+from compare.pair import Arrays, Implementation, Shape
 
 if TYPE_CHECKING:
     import torch
 
+T = TypeVar("T")
 FENCE = 4096  # bytes on either side; a multiple of 256, since an odd address makes cuBLAS choose
 # another kernel
 FENCE_NAN = (
@@ -79,13 +80,23 @@ def _allocate(words: int, device: str) -> torch.Tensor:
 
 
 class Bench:
-    """The device, its stream, and the inputs and the output of one case."""
+    """The device, its stream, and the inputs and the output of one case. Refusal where the card has
+    no memory for them."""
 
     def __init__(self, machine: Machine, inputs: Arrays, output_shape: Shape) -> None:
         import torch
 
         self.machine = machine
         self.device = f"cuda:{machine.device}" if machine.on_card else "cpu"
+        try:
+            with_room(machine, lambda: self._fill(inputs, output_shape))
+        except torch.OutOfMemoryError as error:
+            raise Refusal(2, str(self.broken(error))) from None
+        self._views: dict[tuple[int, str], Any] = {}
+
+    def _fill(self, inputs: Arrays, output_shape: Shape) -> None:
+        import torch
+
         self.inputs = {
             name: Fenced(array.shape, self.device, mark)
             for mark, (name, array) in enumerate(inputs.items(), 1)
@@ -94,7 +105,6 @@ class Bench:
             self.inputs[name].tensor.copy_(torch.from_numpy(np.ascontiguousarray(array)))
         self.pristine = {name: buffer.bits.clone() for name, buffer in self.inputs.items()}
         self.output = Fenced(output_shape, self.device)
-        self._views: dict[tuple[int, str], Any] = {}
 
     def arguments(self, arrays: str) -> list[Any]:
         """The inputs and the output as `arrays` wants them, without a copy."""
@@ -125,16 +135,25 @@ class Bench:
         Broken where the launch failed, left elements unwritten, wrote outside the output or changed
         an input; ContextLost where the card can't go on.
         """
+        return self._told(lambda: self._run(implementation, processes))
+
+    def _told(self, work: Callable[[], T]) -> T:
+        """`work()` with room for it; Broken for whatever it raises."""
         try:
-            self.mend()
-            self.output.poison()
-            if processes > 1 and implementation.split and not self.machine.on_card:
-                self._run_split(implementation, processes)
-            else:
-                self.call(implementation)()
-            self.wait()
+            return with_room(self.machine, work)
+        except Broken:
+            raise
         except Exception as error:  # a kernel may raise anything: it becomes a row
             raise self.broken(error) from error
+
+    def _run(self, implementation: Implementation, processes: int) -> np.ndarray:
+        self.mend()
+        self.output.poison()
+        if processes > 1 and implementation.split and not self.machine.on_card:
+            self._run_split(implementation, processes)
+        else:
+            self.call(implementation)()
+        self.wait()
         self.look()
         total = self.output.bits.numel()
         if unwritten := int((self.output.bits == POISON_NAN).sum()):
@@ -143,15 +162,15 @@ class Bench:
 
     def repeat(self, implementation: Implementation, runs: int) -> int:
         """How many of `runs` further runs give the bits that the output holds now."""
-        same = 0
-        try:
-            first, call = self.output.bits.clone(), self.call(implementation)
-            for _ in range(runs):
-                self.output.poison()
-                call()
-                same += bool((self.output.bits == first).all())
-        except Exception as error:
-            raise self.broken(error) from error
+        first = self._told(self.output.bits.clone)
+        return self._told(lambda: self._repeat(implementation, runs, first))
+
+    def _repeat(self, implementation: Implementation, runs: int, first: torch.Tensor) -> int:
+        same, call = 0, self.call(implementation)
+        for _ in range(runs):
+            self.output.poison()
+            call()
+            same += bool((self.output.bits == first).all())
         self.look()
         return same
 
@@ -172,7 +191,8 @@ class Bench:
                 raise Broken(f"changed its input {name}")
 
     def fetch(self) -> np.ndarray:
-        return np.array(self.output.tensor.cpu().numpy())
+        found = self.output.tensor.cpu().numpy()
+        return found if self.machine.on_card else found.copy()  # from a card it is a copy already
 
     def wait(self) -> None:
         if self.machine.on_card:
@@ -187,6 +207,8 @@ class Bench:
             self.wait()
         except Exception:  # noqa: BLE001 - whatever it is, the card does not answer any more
             return ContextLost(sentence)
+        if self.machine.on_card and out_of_memory(error):
+            sentence = memory_words(str(error), memory_free(self.machine))
         return Broken(sentence)
 
     def _run_split(self, implementation: Implementation, processes: int) -> None:
@@ -245,23 +267,3 @@ def stream(machine: Machine) -> Iterator[None]:
     finally:
         with contextlib.suppress(RuntimeError):  # of a context that is lost
             stack.close()
-
-
-def memory_needed(pair: Pair, shape: Shape, on_card: bool) -> int:
-    """Bytes that a case takes at most: each input twice and the output, twice more for a probe; on
-    a host the reference and its scales, float64, stand beside them."""
-    cost = pair.cost(shape)
-    return 4 * cost.read + 4 * cost.written + (0 if on_card else 12 * cost.written)
-
-
-def memory_free(machine: Machine) -> int:
-    """Free bytes of the card, or of the host where there is none."""
-    if machine.on_card:
-        import torch
-
-        return torch.cuda.mem_get_info(machine.device)[0]
-    if sys.platform == "linux":
-        with open("/proc/meminfo", encoding="ascii") as lines:
-            facts = dict(line.split(":") for line in lines)
-        return 1024 * int(facts["MemAvailable"].split()[0])
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

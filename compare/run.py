@@ -20,11 +20,11 @@ from compare.choices import Wish as Wish
 from compare.choices import all_pairs, check_outputs, choose
 from compare.choices import one_of as one_of
 from compare.choices import parse_shapes as parse_shapes
-from compare.device import memory_free, memory_needed
 from compare.kept import Saver
 from compare.kept import recorded as recorded
 from compare.kept import saved as saved
 from compare.machine import Machine, Refusal
+from compare.memory import memory_free, memory_needed
 from compare.pair import Pair, Shape
 from compare.results import Case, Report
 from compare.userfile import isolation, trial
@@ -271,6 +271,8 @@ def machine_facts(machine: Machine, runner: workbench.Runner) -> dict[str, Any]:
     cuda = machines.dotted(seen.driver_cuda)
     facts["card_name"] = machine.card.name
     facts["card_arch"] = machine.card.arch
+    facts["card_index"] = machine.device
+    facts["card_uuid"] = machine.card.uuid
     facts["card_words"] = (
         f"{machine.card.name}, {machine.card.arch}, {card.sms} SMs, {card.l2_bytes >> 20} MB L2, "
         f"driver {seen.driver.split('.')[0]}, CUDA {cuda}"

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from .kernel import card_of
+
 COMPUTE_TYPES = ("CUBLAS_COMPUTE_32F", "CUBLAS_COMPUTE_32F_FAST_TF32")
 
 
@@ -21,14 +23,11 @@ def gemm_ex(a: Any, b: Any, out: Any = None, *, compute_type: str) -> Any:
     """A (M, K) times B (K, N), CuPy float32; writes and returns `out` (M, N), float32.
 
     Operands may be strided if one of their two strides is 1; `out` needs column stride 1. Runs on
-    CuPy's current stream and handle with the math mode pinned to CUBLAS_DEFAULT_MATH and restored.
-    Any of M, N, K may be 0 (K = 0 gives zeros) and makes no call. ValueError: another dtype, rank
-    or compute type, shapes or strides that do not fit. CuPy's CUBLASError where the call fails.
+    their card, CuPy's current stream and handle of it, with the math mode pinned to
+    CUBLAS_DEFAULT_MATH and restored. Any of M, N, K may be 0 (K = 0 gives zeros) and makes no call.
+    ValueError: another dtype, rank or compute type, shapes or strides that do not fit, arrays on
+    two cards. CuPy's CUBLASError where the call fails.
     """
-    # Imported here: CuPy and the cuBLAS library exist only on a machine with a card.
-    import cupy
-    from cupy.cuda import cublas, device
-
     if compute_type not in COMPUTE_TYPES:
         raise ValueError(
             f"compute_type {compute_type!r} is unknown; choose {' or '.join(COMPUTE_TYPES)}"
@@ -40,6 +39,16 @@ def gemm_ex(a: Any, b: Any, out: Any = None, *, compute_type: str) -> Any:
             )
     if a.shape[1] != b.shape[0]:
         raise ValueError(f"a has {a.shape[1]} columns and b {b.shape[0]} rows; they must be equal")
+    with card_of(a, b, out):
+        return _call(a, b, out, compute_type)
+
+
+def _call(a: Any, b: Any, out: Any, compute_type: str) -> Any:
+    """The call for operands that fit each other, on the current card."""
+    # Imported here: CuPy and the cuBLAS library exist only on a machine with a card.
+    import cupy
+    from cupy.cuda import cublas, device
+
     (m, k), n = a.shape, b.shape[1]
     out = cupy.empty((m, n), np.float32) if out is None else out
     if out.shape != (m, n) or out.dtype != np.float32:

@@ -6,8 +6,10 @@ live. On a card the launch goes into CuPy's current stream.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,19 +38,59 @@ class Launch:
     shared_mem: int = 0  # bytes of dynamic shared memory a block
 
     def __call__(self) -> None:
-        """Launches where the first argument lives; nothing where the grid is empty."""
+        """Launches where the first argument lives; nothing where the grid is empty. ValueError
+        where another array lives elsewhere."""
         if all(self.grid):
-            kernel = load(self.file, self.name, self.options, on_card=on_card(self.args[0]))
-            kernel(self.grid, self.block, self.args, shared_mem=self.shared_mem)
+            first, *rest = self.args
+            with card_of(first, *filter(_says_card, rest)):
+                kernel = load(self.file, self.name, self.options, on_card=on_card(first))
+                kernel(self.grid, self.block, self.args, shared_mem=self.shared_mem)
 
 
 def on_card(array: Any) -> bool:
     """Whether `array` lives on a card. ValueError unless it is numpy's or a card's."""
     if isinstance(array, np.ndarray):
         return False
-    if hasattr(array, "__cuda_array_interface__"):
+    if _says_card(array):
         return True
     raise ValueError(f"pass numpy or CuPy arrays, not {type(array).__name__}")
+
+
+def _says_card(value: Any) -> bool:
+    """Whether `value` is an array on a card; CuPy's are known by their type, which costs less."""
+    cupy = sys.modules.get("cupy")
+    known = cupy is not None and isinstance(value, cupy.ndarray)
+    return known or hasattr(value, "__cuda_array_interface__")
+
+
+def card_of(*arrays: Any) -> contextlib.AbstractContextManager[Any]:
+    """Makes the card of `arrays` the current one inside; changes nothing for numpy's. ValueError
+    where they live apart.
+
+    CuPy launches on the current card, and its `asarray` copies there what lives on another one, so
+    that a result would be written into the copy.
+    """
+    if module_of(*arrays) is np:
+        return contextlib.nullcontext()
+    import cupy
+
+    cards = sorted({_card(array) for array in arrays if array is not None})
+    if len(cards) > 1:
+        words = " and ".join(map(str, cards))
+        raise ValueError(f"the arrays live apart, on cards {words}: pass all on one card")
+    return cupy.cuda.Device(cards[0])
+
+
+def _card(array: Any) -> int:
+    """The number of the card on which `array` lives."""
+    import cupy
+
+    if isinstance(array, cupy.ndarray):
+        return array.device.id
+    address = array.__cuda_array_interface__["data"][0]
+    if address == 0:  # no elements, no memory
+        return cupy.cuda.Device().id
+    return cupy.cuda.runtime.pointerGetAttributes(address).device
 
 
 def module_of(*arrays: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .kernel import Launch, matrix, module_of, output, strides
+from .kernel import Launch, card_of, matrix, module_of, output, strides
 
 SOURCE = Path(__file__).with_name("matmul_tiled.cu")
 KERNEL = "matmulTiled"
@@ -25,20 +25,23 @@ def matmul_tiled(a: Any, b: Any, out: Any = None) -> Any:
 
     CuPy arrays run on their card, in CuPy's current stream; numpy arrays on the emulator, with the
     same bits. Any of M, N, K may be 0 (K = 0 gives zeros) and launches nothing. ValueError: another
-    dtype or rank, shapes that do not fit, more than 2^31 - 1 tiles. KernelError: no compiler, or a
-    source that does not compile.
+    dtype or rank, shapes that do not fit, arrays on two cards, more than 2^31 - 1 tiles.
+    KernelError: no compiler, or a source that does not compile.
     """
     library = module_of(a, b, out)
-    a, b = matrix("a", library.asarray(a)), matrix("b", library.asarray(b))
-    if a.shape[1] != b.shape[0]:
-        raise ValueError(f"a has {a.shape[1]} columns and b {b.shape[0]} rows; they must be equal")
-    (m, k), n = a.shape, b.shape[1]
-    out = output(out, (m, n), library)
-    c = library.asarray(out)
-    if k == 0:
-        c[...] = 0
-    else:
-        launch(a, b, c)()
+    with card_of(a, b, out):
+        a, b = matrix("a", library.asarray(a)), matrix("b", library.asarray(b))
+        if a.shape[1] != b.shape[0]:
+            raise ValueError(
+                f"a has {a.shape[1]} columns and b {b.shape[0]} rows; they must be equal"
+            )
+        (m, k), n = a.shape, b.shape[1]
+        out = output(out, (m, n), library)
+        c = library.asarray(out)
+        if k == 0:
+            c[...] = 0
+        else:
+            launch(a, b, c)()
     return out
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .kernel import Launch, matrix, module_of, output, strides
+from .kernel import Launch, card_of, matrix, module_of, output, strides
 
 SOURCE = Path(__file__).with_name("softmax_rows.cu")
 KERNEL = "softmaxRows"
@@ -29,7 +29,8 @@ def softmax_rows(x: Any, out: Any = None, *, fast_math: bool = False) -> Any:
     `fast_math` gives the precise build's bits. Writes `out` (same shape and dtype, column stride 1,
     may be `x`) and returns it; allocates it where None. No rows is an empty answer without a
     launch. ValueError: another dtype or rank, no columns, a column stride other than 1, an `out`
-    that does not fit. KernelError: no compiler, or a source that does not compile.
+    that does not fit or lies on another card. KernelError: no compiler, or a source that does not
+    compile.
     """
     x, y, out = checked_rows(x, out)
     launch(x, y, fast_math=fast_math)()
@@ -50,11 +51,14 @@ def row_arguments(x: Any, out: Any) -> tuple[Any, ...]:
 def checked_rows(x: Any, out: Any) -> tuple[Any, Any, Any]:
     """`x`, the array to write, and what to return: `out` itself, or the new array. ValueError."""
     library = module_of(x, out)
-    x = matrix("x", library.asarray(x))
-    if x.shape[1] == 0:
-        raise ValueError("softmax of rows without columns has no value; give at least one column")
-    out = output(out, x.shape, library)
-    y = library.asarray(out)
+    with card_of(x, out):
+        x = matrix("x", library.asarray(x))
+        if x.shape[1] == 0:
+            raise ValueError(
+                "softmax of rows without columns has no value; give at least one column"
+            )
+        out = output(out, x.shape, library)
+        y = library.asarray(out)
     for name, array in (("x", x), ("out", y)):
         if x.shape[0] and x.shape[1] > 1 and strides(array)[1] != 1:
             raise ValueError(

@@ -38,8 +38,8 @@ def softmax_onepass(x: Any, out: Any = None) -> Any:
     CuPy arrays run on their card, in CuPy's current stream; numpy arrays on the emulator. Writes
     `out` (same shape and dtype, column stride 1, may be `x`) and returns it; allocates it where
     None. No rows is an empty answer without a launch. ValueError: another dtype or rank, no
-    columns, a column stride other than 1, an `out` that does not fit. KernelError: no compiler,
-    or a source that does not compile.
+    columns, a column stride other than 1, an `out` that does not fit or lies on another card.
+    KernelError: no compiler, or a source that does not compile.
     """
     x, y, out = checked_rows(x, out)
     launch(x, y)()

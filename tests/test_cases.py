@@ -4,21 +4,33 @@ The link beside a test is the report. Every test runs on the host (Triton's inte
 emulator); those that ask `place` also run on a card with `-m gpu`, and some run there alone.
 """
 
+import importlib.util
 import math
 import os
+import subprocess
+import sys
+import types
+import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from compiling import chosen, needs_emulator, needs_nvrtc
 
+from compare import caches, compiled, device, memory
 from compare.accuracy import judge
 from compare.inputs import sha256
+from compare.machine import Machine, Refusal, Seen
+from compare.pair import Implementation
 from compare.pairs import matmul as matmul_pair
 from compare.pairs import softmax as softmax_pair
+from cuda_ref import kernel
 from cuda_ref.matmul_tiled import matmul_tiled
 from cuda_ref.softmax import softmax_rows
 from cuda_ref.softmax_onepass import softmax_onepass
 from triton_impl import matmul as triton_matmul
+from triton_impl.matmul_twin import matmul_twin
 from triton_impl.softmax import softmax as triton_softmax
 
 NAN, INF = float("nan"), float("inf")
@@ -493,3 +505,260 @@ def test_nan_on_both_sides_agrees_only_where_it_belongs(want, ok):
     found = sound(matmul_pair.PAIR, "matmul ieee", got, x, (2, 1, 1))
     assert found.ok is ok and not math.isnan(found.error)
     assert found.specials == ({"nan": 1} if ok else {})
+
+
+# -- precision ------------------------------------------------------------------------------------
+
+
+def test_bf16_operands_are_refused(place):
+    """github.com/triton-lang/triton/issues/10176"""
+    where = "cuda" if place == "card" else "cpu"
+    half, full = (torch.ones((16, 16), dtype=d, device=where) for d in (torch.bfloat16, None))
+    for a, b, name in ((half, full, "a"), (full, half, "b")):
+        for launcher in (triton("ieee"), lambda a, b: matmul_twin(a, b, precision="ieee")):
+            with pytest.raises(ValueError, match=rf"float32 tensors, {name} is 2-D torch.bfloat16"):
+                launcher(a, b)
+
+
+@pytest.mark.parametrize("arch", ("sm_80", "sm_90", "sm_100"))
+@pytest.mark.parametrize("precision", ("ieee", "tf32"))
+def test_only_a_tf32_product_has_instructions_of_the_tensor_core(precision, arch):
+    """github.com/triton-lang/triton/issues/10176"""
+    one = chosen(matmul_pair.PAIR, f"matmul {precision}")[0]
+    a, b, c = (512, 256), (256, 384), (512, 384)
+    for config in one.configs:
+        cut = Implementation("cut", "triton", one.entry, options={**one.options, **config})
+        (built,) = compiled.build([cut], {"a": a, "b": b}, c, arch)
+        (code,) = built.codes
+        assert (code.counts["tensor core"] > 0) == (precision == "tf32")
+        assert bool(code.broken) == (precision == "tf32")  # `cut` claims ieee
+
+
+UPCAST = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(a_ptr, b_ptr, c_ptr, k, BLOCK: tl.constexpr, PRECISION: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    acc = tl.zeros((BLOCK, BLOCK), tl.float32)
+    for start in range(0, k, BLOCK):
+        a = tl.load(a_ptr + at[:, None] * k + start + at[None, :])
+        b = tl.load(b_ptr + (start + at[:, None]) * BLOCK + at[None, :])
+        a = a.to(tl.bfloat16).to(tl.float32)
+        acc = tl.dot(a, b, acc, input_precision=PRECISION)
+    tl.store(c_ptr + at[:, None] * BLOCK + at[None, :], acc)
+
+
+def ieee(a, b, out):
+    kernel[(1,)](a, b, out, a.shape[1], BLOCK=64, PRECISION="ieee")
+
+
+def tf32(a, b, out):
+    kernel[(1,)](a, b, out, a.shape[1], BLOCK=64, PRECISION="tf32")
+"""
+
+
+@pytest.mark.parametrize("arch", ("sm_80", "sm_90"))
+def test_a_kernel_that_upcasts_an_operand_is_held_to_what_it_claims(tmp_path, arch):
+    """github.com/triton-lang/triton/issues/10176: whatever this Triton makes of it is told"""
+    path = tmp_path / "upcast.py"
+    path.write_text(UPCAST, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("upcast", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for launcher in (module.ieee, module.tf32):
+        one = Implementation("upcast", "triton", launcher)  # claims ieee
+        (built,) = compiled.build([one], {"a": (64, 512), "b": (512, 64)}, (64, 64), arch)
+        (code,) = built.codes
+        assert bool(code.counts["tensor core"]) == bool(code.broken)
+        assert code.broken or launcher is module.ieee
+
+
+def test_tf32x3_has_a_bound_of_its_own():
+    """github.com/triton-lang/triton/issues/4603: what one tf32 product loses is not forgiven"""
+    shape = (32, 32, 2048)
+    arrays = matmul_pair.inputs(shape, "random", seed)
+    cut = [(x.view(np.uint32) & 0xFFFFE000).view(np.float32) for x in arrays.values()]
+    once = (cut[0].astype(np.float64) @ cut[1].astype(np.float64)).astype(np.float32)
+    exact = (arrays["a"].astype(np.float64) @ arrays["b"].astype(np.float64)).astype(np.float32)
+    for precision, ok in (("tf32", True), ("tf32x3", False), ("ieee", False)):
+        name = f"matmul {precision}"
+        assert sound(matmul_pair.PAIR, name, once, arrays, shape, "random").ok is ok
+        assert sound(matmul_pair.PAIR, name, exact, arrays, shape, "random").ok
+
+
+# -- cards and their memory -----------------------------------------------------------------------
+
+
+def test_arrays_of_two_devices_are_refused(monkeypatch):
+    """github.com/triton-lang/triton/issues/2441 and github.com/cupy/cupy/pull/5496"""
+    near, far = torch.ones(16, 16), torch.ones(16, 16, device="meta")
+    for launcher in (triton("ieee"), lambda a, b: matmul_twin(a, b, precision="ieee")):
+        with pytest.raises(ValueError, match="a is on cpu and b on meta; put both on one card"):
+            launcher(near, far)
+    with pytest.raises(ValueError, match=r"out must be float32 16x16 on cpu, .* on meta"):
+        triton_softmax(near, far)
+
+    class OnCard:
+        __cuda_array_interface__ = None
+
+    arrays = [OnCard(), OnCard()]
+    monkeypatch.setattr(kernel, "_card", arrays.index)
+    launch = kernel.Launch(softmax_pair.__file__, "k", (1,), (1,), (*arrays, np.int32(1)))
+    for refused in (lambda: kernel.card_of(*arrays), launch):
+        with pytest.raises(ValueError, match="live apart, on cards 0 and 1: pass all on one card"):
+            refused()
+    with pytest.raises(ValueError, match="pass all on the card or all on the host"):
+        kernel.card_of(np.zeros(1), arrays[0])
+
+
+CARD = Machine("card", Seen())
+TORCH_SAYS = "CUDA out of memory. Tried to allocate 66.00 GiB. GPU 0 has a total capacity of .."
+CUPY_SAYS = "Out of memory allocating 70,866,960,384 bytes (allocated so far: 0 bytes)."
+
+
+@pytest.mark.parametrize("said", (TORCH_SAYS, CUPY_SAYS, "CUBLAS_STATUS_ALLOC_FAILED"))
+def test_memory_that_the_other_allocator_keeps_is_given_back_once(monkeypatch, said):
+    """github.com/cupy/cupy/issues/7556 and github.com/explosion/thinc/pull/180"""
+    done, held = [], []
+
+    class Block:
+        """What a launch had allocated before it failed."""
+
+    def work():
+        block = Block()
+        held.append(weakref.ref(block))
+        done.append("tried")
+        if len(done) < 3:
+            raise RuntimeError(said)
+        return 7
+
+    def give_back(machine):
+        assert held[-1]() is None  # else the allocator could not have it back
+        done.append("given back")
+
+    monkeypatch.setattr(memory, "give_back", give_back)
+    assert memory.with_room(CARD, work) == 7
+    assert done == ["tried", "given back", "tried"]
+    done.clear()
+    with pytest.raises(RuntimeError):  # a host has no such allocators
+        memory.with_room(Machine("host", Seen()), work)
+    assert done == ["tried"]
+    with pytest.raises(ZeroDivisionError):
+        memory.with_room(CARD, lambda: 1 / 0)
+    assert done == ["tried"]
+
+
+def test_both_allocators_give_back(monkeypatch):
+    """github.com/cupy/cupy/issues/7678"""
+    done = []
+    pool = types.SimpleNamespace(free_all_blocks=lambda: done.append("cupy"))
+    fake = types.SimpleNamespace(
+        cuda=types.SimpleNamespace(Device=lambda card: torch.inference_mode()),
+        get_default_memory_pool=lambda: pool,
+    )
+    monkeypatch.setitem(sys.modules, "cupy", fake)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append("torch"))
+    memory.give_back(CARD)
+    assert done == ["torch", "cupy"]
+
+
+def test_a_repetition_without_memory_goes_on_from_the_first_output(monkeypatch):
+    """github.com/cupy/cupy/issues/7556"""
+    calls = []
+
+    def short(x, out):
+        calls.append(1)
+        if len(calls) == 3:
+            raise RuntimeError(CUPY_SAYS)
+        out[:] = 2 * x
+
+    x = f32([[1, 2], [3, 4]])
+    bench = device.Bench(Machine("host", Seen()), {"x": x}, x.shape)
+    monkeypatch.setattr(bench, "machine", CARD)
+    monkeypatch.setattr(bench, "wait", lambda: None)
+    monkeypatch.setattr(memory, "give_back", lambda machine: None)
+    one = Implementation("short", "triton", short)
+    assert np.array_equal(bench.run(one), 2 * x)
+    assert bench.repeat(one, 4) == 4 and len(calls) == 1 + 2 + 4
+
+
+@pytest.mark.parametrize(
+    "said, asked",
+    (
+        (TORCH_SAYS, "66.00 GiB asked for, "),
+        (CUPY_SAYS, "70,866,960,384 bytes asked for, "),
+        ("Triton Error [CUDA]: out of memory", ""),
+    ),
+)
+def test_a_want_of_memory_has_its_sizes(monkeypatch, said, asked):
+    """github.com/cupy/cupy/issues/7678"""
+    x = f32([[1, 2]])
+    bench = device.Bench(Machine("host", Seen()), {"x": x}, x.shape)
+    monkeypatch.setattr(bench, "machine", CARD)
+    monkeypatch.setattr(bench, "wait", lambda: None)
+    monkeypatch.setattr(memory, "give_back", lambda machine: None)
+    monkeypatch.setattr(device, "memory_free", lambda machine: 1234567)
+
+    def starved(x, out):
+        raise RuntimeError(said)
+
+    with pytest.raises(device.Broken) as told:
+        bench.run(Implementation("starved", "triton", starved))
+    assert str(told.value) == (
+        f"out of memory on the card: {asked}1,234,567 bytes free; choose a smaller --shape or "
+        "free the card"
+    )
+
+
+# -- folders that can't be written ----------------------------------------------------------------
+
+
+def homeless(tmp_path, *argv):
+    """A command where no home folder is, and what it left in the temporary one."""
+    unset = ("TRITON_CACHE_DIR", "TRITON_HOME", "CUPY_CACHE_DIR", "XDG_CACHE_HOME")
+    env = {name: value for name, value in os.environ.items() if name not in unset}
+    ran = subprocess.run(
+        [sys.executable, "-m", "compare", *argv],
+        cwd=Path(__file__).resolve().parent.parent,
+        env={**env, "HOME": "/proc", "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "Traceback" not in ran.stderr and "No such file" not in ran.stdout
+    assert list(tmp_path.glob("triton-vs-cuda-*")) == []
+    return ran.stdout
+
+
+@needs_emulator
+def test_a_run_without_a_home(tmp_path, place):
+    """github.com/cupy/cupy/issues/2296"""
+    said = homeless(tmp_path, "run", "softmax", "--shape", "8x64", *["--cpu"] * (place == "host"))
+    assert "MATCH" in said and "NO MATCH" not in said
+
+
+@needs_nvrtc
+def test_kernels_are_compiled_without_a_home(tmp_path):
+    """github.com/cupy/cupy/issues/2296: CuPy fails when it is imported, Triton when it compiles"""
+    said = homeless(tmp_path, "compiled", "softmax", "--shape", "8x64")
+    registers = next(line for line in said.splitlines() if "registers a thread" in line)
+    assert len(registers.split()) == 3 + 3  # of softmax, softmaxRows and its fast-math build
+    assert "not installed" not in said
+
+
+def test_no_folder_at_all_names_the_variable(monkeypatch):
+    """github.com/DiamondLightSource/httomo/issues/243"""
+    monkeypatch.setenv("HOME", "/proc")
+    for name in ("TRITON_HOME", *caches.VARIABLES.values()):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(caches.tempfile, "tempdir", "/proc/none")
+    with pytest.raises(Refusal, match="folder can be written: set TRITON_CACHE_DIR to one that"):
+        caches.ensure()
+    monkeypatch.setenv("TRITON_CACHE_DIR", "/chosen")
+    with pytest.raises(Refusal, match="folder can be written: set CUPY_CACHE_DIR to one that can"):
+        caches.ensure()
+    assert os.environ["TRITON_CACHE_DIR"] == "/chosen"

@@ -10,8 +10,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 GROUND = {
-    "blackbox", "canary", "device", "errors", "findings", "inputs", "lesson_data", "machine",
-    "messages", "pair", "results", "steps", "tf32", "userpair",
+    "blackbox", "caches", "canary", "device", "errors", "findings", "inputs", "lesson_data",
+    "machine", "memory", "messages", "pair", "results", "steps", "tf32", "userpair",
 }  # fmt: skip
 INSTRUMENTS = {"accuracy", "timing", "order", "compiled", "threads"}
 MIDDLE = {"changes", "pairs", "report", "workbench"}

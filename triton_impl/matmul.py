@@ -149,7 +149,7 @@ def matmul(
 
     `precision` is one of PRECISIONS and has no default: Triton's own is tf32, torch's is ieee.
     `config` is a Config or its numbers in order. Any of M, N, K may be 0 (K = 0 gives zeros).
-    ValueError: another dtype, rank or precision, shapes that do not fit.
+    ValueError: another dtype, rank or precision, shapes or devices that do not fit.
     """
     if precision not in PRECISIONS:
         raise ValueError(f"precision {precision!r} is unknown; choose {' or '.join(PRECISIONS)}")
@@ -165,6 +165,8 @@ def matmul(
             )
     if a.shape[1] != b.shape[0]:
         raise ValueError(f"a has {a.shape[1]} columns and b {b.shape[0]} rows; they must be equal")
+    if a.device != b.device:
+        raise ValueError(f"a is on {a.device} and b on {b.device}; put both on one card")
     (m, k), n = a.shape, b.shape[1]
     out = torch.empty((m, n), dtype=a.dtype, device=a.device) if out is None else out
     if tuple(out.shape) != (m, n) or out.dtype != a.dtype or out.device != a.device:
@@ -175,24 +177,25 @@ def matmul(
     if m and n:
         cut = Config(*config)
         tiles = triton.cdiv(m, cut.block_m) * triton.cdiv(n, cut.block_n)
-        matmul_kernel[(tiles,)](
-            a,
-            b,
-            out,
-            m,
-            n,
-            k,
-            *a.stride(),
-            *b.stride(),
-            *out.stride(),
-            BLOCK_M=cut.block_m,
-            BLOCK_N=cut.block_n,
-            BLOCK_K=cut.block_k,
-            GROUP_M=cut.group_m,
-            PRECISION=precision,
-            WIDE=cut.block_k * max(a.stride(1), b.stride(0)) >= 2**31,
-            num_warps=cut.num_warps,
-            num_stages=cut.num_stages,
-            enable_fp_fusion=True,  # said, since its default differs between versions of Triton
-        )
+        with torch.cuda.device_of(a):  # Triton launches on the current card
+            matmul_kernel[(tiles,)](
+                a,
+                b,
+                out,
+                m,
+                n,
+                k,
+                *a.stride(),
+                *b.stride(),
+                *out.stride(),
+                BLOCK_M=cut.block_m,
+                BLOCK_N=cut.block_n,
+                BLOCK_K=cut.block_k,
+                GROUP_M=cut.group_m,
+                PRECISION=precision,
+                WIDE=cut.block_k * max(a.stride(1), b.stride(0)) >= 2**31,
+                num_warps=cut.num_warps,
+                num_stages=cut.num_stages,
+                enable_fp_fusion=True,  # said, since its default differs between versions of Triton
+            )
     return out

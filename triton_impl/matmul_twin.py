@@ -185,7 +185,7 @@ def matmul_twin(
     them to the tensor core, which cuts them; `descriptor=True` rounds by a tensor descriptor, not
     by a pack kernel (see `matmul_descriptor`). `config` is SMALL, LARGE or numbers of your own
     in that order. Writes and returns `out` (M, N). ValueError: an unknown precision,
-    another dtype or rank, shapes or an order that do not fit, a workspace above 2 GiB.
+    another dtype or rank, shapes, devices or an order that do not fit, a workspace above 2 GiB.
     """
     if precision not in PRECISIONS:
         raise ValueError(f"precision {precision!r} is unknown; choose {' or '.join(PRECISIONS)}")
@@ -196,6 +196,8 @@ def matmul_twin(
             )
     if a.shape[1] != b.shape[0]:
         raise ValueError(f"a has {a.shape[1]} columns and b {b.shape[0]} rows; they must be equal")
+    if a.device != b.device:
+        raise ValueError(f"a is on {a.device} and b on {b.device}; put both on one card")
     (m, k), n = a.shape, b.shape[1]
     out = torch.empty((m, n), dtype=a.dtype, device=a.device) if out is None else out
     if tuple(out.shape) != (m, n) or out.dtype != a.dtype or out.device != a.device:
@@ -223,20 +225,21 @@ def matmul_twin(
             raise ValueError(reason)
     begin, end, adds, gather = _tables(order, a.device)
     sums = out[None] if chains == 1 else out.new_empty((chains, m, n))
-    if descriptor and rounded:
-        matmul_descriptor.launch(a, b, sums, (begin, end), tuple(config))
-    else:
-        places = gather if order.gather is not None else None
-        if places is not None:
-            a = pack(a, rounded=rounded, places=places)
-        if rounded or places is not None:
-            b = pack(b.T, rounded=rounded, places=places).T
-        in_registers = rounded and order.gather is None
-        _launch(a, b, sums, (begin, end), precision, in_registers, tuple(config))
-    if chains > 1:
-        join_kernel[(triton.cdiv(m * n, JOIN),)](
-            sums, out, adds, len(order.adds), m * n, n, *out.stride(), BLOCK=JOIN, num_stages=1
-        )
+    with torch.cuda.device_of(a):  # Triton launches on the current card
+        if descriptor and rounded:
+            matmul_descriptor.launch(a, b, sums, (begin, end), tuple(config))
+        else:
+            places = gather if order.gather is not None else None
+            if places is not None:
+                a = pack(a, rounded=rounded, places=places)
+            if rounded or places is not None:
+                b = pack(b.T, rounded=rounded, places=places).T
+            in_registers = rounded and order.gather is None
+            _launch(a, b, sums, (begin, end), precision, in_registers, tuple(config))
+        if chains > 1:
+            join_kernel[(triton.cdiv(m * n, JOIN),)](
+                sums, out, adds, len(order.adds), m * n, n, *out.stride(), BLOCK=JOIN, num_stages=1
+            )
     return out
 
 

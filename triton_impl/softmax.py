@@ -113,11 +113,12 @@ def softmax(
         "num_warps": num_warps or warps(n_cols),
         "enable_fp_fusion": True,  # said, since its default differs between versions of Triton
     }
-    if rows > 1:
-        grid = (triton.cdiv(n_rows, rows),)
-        softmax_short_kernel[grid](*numbers, n_rows, BLOCK_ROWS=rows, **resources)
-    elif n_cols > MAX_BLOCK_COLS:
-        softmax_long_kernel[(n_rows,)](*numbers, **resources)
-    else:
-        softmax_kernel[(n_rows,)](*numbers, **resources)
+    with torch.cuda.device_of(x):  # Triton launches on the current card
+        if rows > 1:
+            grid = (triton.cdiv(n_rows, rows),)
+            softmax_short_kernel[grid](*numbers, n_rows, BLOCK_ROWS=rows, **resources)
+        elif n_cols > MAX_BLOCK_COLS:
+            softmax_long_kernel[(n_rows,)](*numbers, **resources)
+        else:
+            softmax_kernel[(n_rows,)](*numbers, **resources)
     return out

@@ -129,23 +129,24 @@ def softmax_twin(
             f"{'x'.join(map(str, out.shape))} on {out.device}"
         )
     for name, array in (("x", x), ("out", out)):
-        if n_cols > 1 and array.stride(1) != 1:
+        if rows and n_cols > 1 and array.stride(1) != 1:
             raise ValueError(
                 f"{name} has column stride {array.stride(1)}; softmax wants 1: copy it with "
                 ".contiguous() first"
             )
     if rows:
-        softmax_twin_kernel[(rows,)](
-            x,
-            out,
-            x.stride(0),
-            out.stride(0),
-            n_cols,
-            THREADS=THREADS,
-            EXP=exp,
-            DIV=div,
-            ORDER=order,
-            num_warps=THREADS // 32,  # one lane a thread
-            enable_fp_fusion=True,
-        )
+        with torch.cuda.device_of(x):  # Triton launches on the current card
+            softmax_twin_kernel[(rows,)](
+                x,
+                out,
+                x.stride(0),
+                out.stride(0),
+                n_cols,
+                THREADS=THREADS,
+                EXP=exp,
+                DIV=div,
+                ORDER=order,
+                num_warps=THREADS // 32,  # one lane a thread
+                enable_fp_fusion=True,
+            )
     return out

@@ -116,7 +116,7 @@ def order(
     folder: Path,
     processes: int,
 ) -> Order:
-    from compare.device import memory_free
+    from compare.memory import memory_free
 
     return Order(
         tuple(str(Path(file).resolve()) for file in files),
