@@ -28,7 +28,9 @@ def entry() -> NoReturn:
     if torch is not None and torch.cuda.is_initialized():
         with contextlib.suppress(BrokenPipeError):  # the reader has gone
             sys.stdout.flush()
-        atexit._run_exitfuncs()
+        with contextlib.suppress(RuntimeError):  # of a context that is lost
+            torch.cuda.synchronize()
+            atexit._run_exitfuncs()
         os._exit(code)
     sys.exit(code)
 

@@ -250,6 +250,8 @@ def main() -> int:
         told = "missed" if two.wrong else "reported"
         print(f"{one.tool:10}  {kernels:7}  {launches:8}  {one.errors!s:>6}  {told:>13}", end="")
         print(f"  {one.seconds:7.0f}")
+    for folder in sys.argv[1:]:
+        Path(folder).mkdir(parents=True, exist_ok=True)
     for report in itertools.chain(*reports) if sys.argv[1:] else ():
         name = f"{report.tool}-{'fault' if report.planted else 'clean'}.txt"
         Path(sys.argv[1], name).write_text(report.text, encoding="utf-8")

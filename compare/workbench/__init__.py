@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from compare.device import Bench, ContextLost, stream
 from compare.inputs import sha256
-from compare.pair import Implementation, Pair, Shape
-from compare.results import Case
+from compare.pair import Arrays, Implementation, Pair, Shape
+from compare.results import Case, Claim, Row
 from compare.workbench.clock import COPY as COPY
 from compare.workbench.clock import time_case
 from compare.workbench.rows import Learned as Learned
@@ -60,22 +61,38 @@ def wanted_by(only: Sequence[str], implementation: Implementation, on_card: bool
 
 
 def run(runner: Runner, wanted: Sequence[Request]) -> Iterator[Case]:
-    """Runs the cases in turn, on one stream; foreign warnings are kept, not printed."""
+    """Runs the cases on one stream and gives them in the order asked for; foreign warnings are
+    kept, not printed. An interrupt leaves the cases that are complete."""
+    made: dict[int, Callable[[], Case]] = {}
     with warnings.catch_warnings(record=True) as caught, stream(runner.machine):
         warnings.simplefilter("always")
-        for request in wanted:
-            yield run_case(runner, request)
-            if runner.stopped:
-                return
-            runner.warnings += [f"{w.category.__name__}: {w.message}" for w in caught]
-            caught.clear()
+        try:
+            for index in order(wanted):
+                made[index] = run_case(runner, wanted[index])
+                runner.warnings += [f"{w.category.__name__}: {w.message}" for w in caught]
+                caught.clear()
+                if runner.stopped:
+                    break
+        except KeyboardInterrupt:
+            runner.stopped = True
+        for index in sorted(made):
+            yield made[index]()
 
 
-def run_case(runner: Runner, request: Request) -> Case:
-    """One pair at one shape, precision, data and seed."""
+def order(wanted: Sequence[Request]) -> list[int]:
+    """A pair's untimed cases before its timed ones: their machine code, which takes longer to read
+    than they take to run, is read meanwhile."""
+    pairs = list(dict.fromkeys(request.pair.name for request in wanted))
+    return sorted(
+        range(len(wanted)), key=lambda i: (pairs.index(wanted[i].pair.name), wanted[i].timed)
+    )
+
+
+def run_case(runner: Runner, request: Request) -> Callable[[], Case]:
+    """One pair at one shape, precision, data and seed; what it returns gives the case."""
     pair, machine = request.pair, runner.machine
     if runner.lost:
-        return not_run(runner, request)
+        return functools.partial(not_run, runner, request)
     inputs, reference = runner.inputs(request)
     hashes = runner.beside(lambda: {name: sha256(array) for name, array in inputs.items()})
     bench = Bench(machine, inputs, pair.output_shape(request.shape))
@@ -96,10 +113,39 @@ def run_case(runner: Runner, request: Request) -> Case:
         found = learned.get(implementation.name, Learned())
         rows.append(first_run(runner, request, implementation, bench, outputs, found))
     rows = rows if runner.stopped else probe(runner, request, rows, trials, apart)
-    rows = judge(request, rows, outputs, reference())
+    rows = judge(request, rows, outputs, reference(), runner.each)
     rows = [join(runner, request, row, bench) if row.name in apart else row for row in rows]
     rows, claims = hold_to_claims(request, rows, machine)
-    rows = [with_code(row, runner.code.pop(row.name, None)) for row in rows]
+    reads = {row.name: runner.code.pop(row.name, None) for row in rows}
+
+    def conclude() -> Case:
+        complete = [with_code(row, reads[row.name]) for row in rows]
+        case = concluded(request, complete, apart, hashes(), claims, machine.on_card)
+        keep(runner, request, inputs, case.rows, outputs)
+        return case
+
+    if not (request.timed and machine.on_card):
+        return conclude
+    case = conclude()
+    if not runner.lost and not runner.stopped and bench.output.tensor.numel():
+        runner.progress(f"{pair.name} {request.precision}: timing")
+        try:
+            case = timed_case(runner, request, case, bench)
+        except KeyboardInterrupt:
+            runner.stopped = True
+    return lambda: case
+
+
+def concluded(
+    request: Request,
+    rows: Sequence[Row],
+    apart: Collection[str],
+    hashes: Mapping[str, str],
+    claims: tuple[Claim, ...],
+    on_card: bool,
+) -> Case:
+    """The case of rows that are judged; `apart` were tried in processes of their own."""
+    pair = request.pair
     standing = [row for row in rows if row.name not in apart or row.output or row.skipped]
     names = {row.name for row in standing}  # without a user's that did not come through
     triton, cuda = headline([i for i in request.implementations if i.name in names], standing)
@@ -111,7 +157,7 @@ def run_case(runner: Runner, request: Request) -> Case:
         request.precision,
         request.data,
         request.seed,
-        hashes(),
+        hashes,
         tuple(rows),
         triton,
         cuda,
@@ -120,27 +166,29 @@ def run_case(runner: Runner, request: Request) -> Case:
         flops=cost.flops,
         bytes=cost.bytes,
         unstated=unstated,
-        bits_count=machine.on_card or not pair.transcendental,
+        bits_count=on_card or not pair.transcendental,
         claims=claims,
         repeats=min((row.runs for row in rows if row.output), default=0),
     )
-    fallen = [row.name for row in rows if row.name in apart - {r.name for r in standing}]
+    fallen = [row.name for row in rows if row.name in set(apart) - names]
     instead = (f"{' and '.join(fallen)} failed: the pair's own stand above",) if fallen else ()
-    case = replace(case, words=(*pair.words(case), *instead))
+    return replace(case, words=(*pair.words(case), *instead))
+
+
+def keep(
+    runner: Runner,
+    request: Request,
+    inputs: Arrays,
+    rows: Sequence[Row],
+    outputs: Mapping[str, np.ndarray],
+) -> None:
+    """Writes what was asked to be kept: a failed case, every output."""
     if runner.save and any(row.accuracy and not row.accuracy.ok for row in rows):
         for row in rows:
             runner.save(request, inputs, row.name, outputs.get(row.name))
     for row in rows if runner.keep else ():
         if row.name in outputs:
             runner.keep(row.output, outputs[row.name])  # type: ignore[misc]
-    timed = machine.on_card and request.timed and not runner.lost and not runner.stopped
-    if timed and bench.output.tensor.numel():
-        runner.progress(f"{pair.name} {request.precision}: timing")
-        try:
-            case = timed_case(runner, request, case, bench)
-        except KeyboardInterrupt:
-            runner.stopped = True
-    return case
 
 
 def not_run(runner: Runner, request: Request) -> Case:

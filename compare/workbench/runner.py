@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -61,6 +61,11 @@ class Runner:
         thread. On a host it waits until it is asked for: rows run in forked processes there, and a
         fork amid a numpy product hangs in its BLAS."""
         return self.pool.submit(work).result if self.machine.on_card else functools.cache(work)
+
+    @property
+    def each(self) -> Callable[[Callable[[Any], T], Iterable[Any]], Iterable[T]]:
+        """`map`, on a card over the helper threads; on a host a later fork would be amid them."""
+        return self.pool.map if self.machine.on_card else map
 
     def inputs(self, request: Request) -> tuple[Arrays, Callable[[], Reference]]:
         """Host bits and their reference: one of each for all precisions of a shape."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -16,27 +17,38 @@ from compare.workbench.runner import Request
 
 
 def judge(
-    request: Request, rows: list[Row], outputs: dict[str, np.ndarray], reference: Reference
+    request: Request,
+    rows: list[Row],
+    outputs: dict[str, np.ndarray],
+    reference: Reference,
+    each: Callable[[Callable[[Row], Any], list[Row]], Iterable[Any]] = map,
 ) -> list[Row]:
-    """Every output against the reference, and against the counterparts that ran."""
+    """Every output against the reference, and against the counterparts that ran; `each` is `map`
+    or one over threads."""
     named = {implementation.name: implementation for implementation in request.implementations}
     bounds = {
         name: tuple(request.pair.bounds(reference, named[name], request.data, request.shape))
         for name in outputs
     }
     bits = {row.name: row.output for row in rows}
-    judged: dict[tuple[object, ...], Accuracy] = {}  # equal bits under the same bounds: once
+    against = {name: held_against(named[name], request.implementations, outputs) for name in bounds}
+
+    def key(row: Row) -> tuple[object, ...]:
+        """Equal bits under the same bounds, beside the same counterpart, are judged once."""
+        beside = (bits[name] for name in against[row.name][:1])
+        return row.output, *map(id, bounds[row.name]), *beside
+
+    def alone(row: Row) -> Accuracy:
+        beside = next((outputs[name] for name in against[row.name]), None)
+        return accuracy.judge(outputs[row.name], reference, bounds[row.name], counterpart=beside)
+
+    unlike = {key(row): row for row in rows if row.name in outputs}
+    judged = dict(zip(unlike, each(alone, list(unlike.values())), strict=True))
 
     def of(row: Row) -> Row:
         if row.name not in outputs:
             return row
-        got = outputs[row.name]
-        against = held_against(named[row.name], request.implementations, outputs)
-        other = outputs[against[0]] if against else None
-        key = (row.output, *map(id, bounds[row.name]), *(bits[name] for name in against[:1]))
-        if key not in judged:
-            judged[key] = accuracy.judge(got, reference, bounds[row.name], counterpart=other)
-        found = judged[key]
+        got, found = outputs[row.name], judged[key(row)]
         if row.accuracy is not None:
             found = replace(
                 found,
@@ -46,11 +58,11 @@ def judge(
             )
         agreements = tuple(
             accuracy.agree(name, got, outputs[name], reference, bounds[row.name], bounds[name])
-            for name in against
+            for name in against[row.name]
         )
         return replace(row, accuracy=found, agreements=agreements)
 
-    return [of(row) for row in rows]  # in turn: many short numpy calls gain nothing from threads
+    return list(each(of, rows))
 
 
 def held_against(
