@@ -8,6 +8,7 @@ from compare import workbench
 from compare.machine import Machine, Seen
 from compare.pair import Bound, Cost, Implementation, Pair, Probe, Reference
 from compare.results import Accuracy, Agreement, Case, Check, Row
+from compare.workbench import verdict
 
 HOST = Machine("host", Seen(), missing={"card": "needs a card"})
 
@@ -181,6 +182,43 @@ def test_a_context_lost_in_a_later_implementation_ends_probes_and_cases(monkeypa
     first, second = workbench.run(runner, wanted)
     assert first.row("left").accuracy.ok and not first.row("right").accuracy.ok
     assert second.unstated == "not run: context lost after right"
+
+
+def test_untimed_cases_run_first_and_all_are_given_as_asked_for():
+    ran = []
+
+    def noted(x, out):
+        if x.shape[0] > 1:  # the probes' own rows are of the same shape
+            ran.append(x.shape)
+        double(x, out)
+
+    shapes = ((3, 4), (2, 5))  # the first is timed
+    cases = run(pair(triton=noted, shapes=lambda on_card: shapes))
+    assert tuple(case.shape for case in cases) == shapes
+    assert list(dict.fromkeys(ran)) == [(2, 5), (3, 4)]
+    assert all(case.verdict == "MATCH BIT FOR BIT" for case in cases)
+
+
+def test_equal_bits_under_equal_bounds_are_judged_once(monkeypatch):
+    judged = []
+    real = verdict.accuracy.judge
+    monkeypatch.setattr(
+        verdict.accuracy, "judge", lambda got, *a, **k: judged.append(got) or real(got, *a, **k)
+    )
+    shared = {}
+
+    def kept(ref, implementation, data, shape):
+        return shared.setdefault(shape, bounds(ref, implementation, data, shape))
+
+    others = [
+        Implementation("third", "cuda", double, arrays="cupy"),
+        Implementation("off", "cuda", spoiled(9.0), arrays="cupy"),
+    ]
+    (case,) = run(pair(bounds=kept, others=others))
+    assert len(judged) == 3  # right stands beside nothing; left and third beside it; off
+    assert [case.row(name).accuracy.ok for name in ("left", "right", "third", "off")] == [
+        True, True, True, False,
+    ]  # fmt: skip
 
 
 def test_both_gates_of_a_case_may_fail():
