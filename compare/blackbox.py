@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from compare.device import Bench
+from compare.device import Bench, ContextLost
 from compare.machine import Machine
 from compare.pair import Implementation, Shape
 
@@ -31,6 +31,7 @@ class BlackBox:
         empty = {name: np.zeros(shape, np.float32) for name, shape in inputs.items()}
         self.bench, self.implementation = Bench(machine, empty, output), implementation
         self.processes = processes
+        self.lost = False  # whether the card's context was lost in it
 
     def __call__(self, *arrays: np.ndarray, **options: Any) -> np.ndarray:
         import torch
@@ -39,4 +40,8 @@ class BlackBox:
             buffer.tensor.copy_(torch.from_numpy(np.ascontiguousarray(array)))
             self.bench.pristine[name].copy_(buffer.bits)
         chosen = replace(self.implementation, options={**self.implementation.options, **options})
-        return self.bench.run(chosen, self.processes)
+        try:
+            return self.bench.run(chosen, self.processes)
+        except ContextLost:
+            self.lost = True
+            raise

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 
 from compare.machine import Refusal
 
+made: list[str] = []  # folders of this process
 VARIABLES = {"triton": "TRITON_CACHE_DIR", "cupy": "CUPY_CACHE_DIR"}
 
 
@@ -50,5 +51,12 @@ def temporary(name: str) -> str:
         raise Refusal(
             2, f"neither home nor a temporary folder can be written: set {name} to one that can"
         ) from None
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    made.append(folder)
     return folder
+
+
+@atexit.register
+def remove() -> None:
+    """Takes the temporary folders away."""
+    while made:
+        shutil.rmtree(made.pop(), ignore_errors=True)

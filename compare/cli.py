@@ -26,11 +26,12 @@ def entry() -> NoReturn:
     code = main()
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
-        with contextlib.suppress(BrokenPipeError):  # the reader has gone
-            sys.stdout.flush()
+        caches.remove()
         with contextlib.suppress(RuntimeError):  # of a context that is lost
             torch.cuda.synchronize()
             atexit._run_exitfuncs()
+        with contextlib.suppress(BrokenPipeError):  # the reader has gone
+            sys.stdout.flush()
         os._exit(code)
     sys.exit(code)
 

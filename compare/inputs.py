@@ -61,7 +61,7 @@ class Stream:
     def normal(self, name: str, shape: Sequence[int], scale: float = 1.0) -> np.ndarray:
         """float32 of mean 0, variance `scale`^2 and a normal's tails, none beyond 5.14 * `scale`.
 
-        Two levels of `normal_parts`, drawn with 12 bits each, are added as integers (26 bits and a
+        Two levels of `normal_parts`, drawn with 12 bits each, are added as integers (25 bits and a
         sign), so the only rounding is to float32 where `scale` is a power of two or a small
         integer. The fourth moment is 2.99, the sixth 14.9 (a normal's are 3 and 15).
         """

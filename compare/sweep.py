@@ -36,6 +36,8 @@ def command(wish: runs.Wish, progress: Callable[[str], None]) -> tuple[list[str]
     for case in workbench.run(runner, swept):
         lines += [*table(case, machine.on_card), ""]
         code = max(code, workbench.exit_code([case]) if not_idle(case) else 0)
+    if runner.stopped:
+        return [*lines, "interrupted: what was not run is left out"], 1
     return lines[:-1], code
 
 

@@ -42,7 +42,7 @@ class Launch:
         where another array lives elsewhere."""
         if all(self.grid):
             first, *rest = self.args
-            with card_of(first, *filter(_says_card, rest)):
+            with card_of(first, *filter(_is_array, rest)):
                 kernel = load(self.file, self.name, self.options, on_card=on_card(first))
                 kernel(self.grid, self.block, self.args, shared_mem=self.shared_mem)
 
@@ -61,6 +61,10 @@ def _says_card(value: Any) -> bool:
     cupy = sys.modules.get("cupy")
     known = cupy is not None and isinstance(value, cupy.ndarray)
     return known or hasattr(value, "__cuda_array_interface__")
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray) or _says_card(value)
 
 
 def card_of(*arrays: Any) -> contextlib.AbstractContextManager[Any]:

@@ -275,6 +275,43 @@ def test_a_run_that_is_interrupted_prints_what_is_there(capsys, monkeypatch):
     assert "interrupted: 1 of 2 cases are complete" in out
 
 
+def test_a_sweep_that_is_interrupted_says_so(capsys, monkeypatch):
+    from compare import workbench
+
+    def interrupted(runner, request):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(workbench, "run_case", interrupted)
+    code, out, _ = call(capsys, "sweep", "softmax", "--cpu", "--shape", "2x3")
+    assert code == 1 and "interrupted" in out
+
+
+PROCESS = """
+import sys, types
+from compare import caches, cli
+torch = types.SimpleNamespace(cuda=types.SimpleNamespace(is_initialized=lambda: {used}))
+torch.cuda.synchronize = lambda: {alive} or exec("raise RuntimeError")
+sys.modules["torch"] = torch
+import atexit
+atexit.register(print, "exit functions ran")
+folder = caches.temporary("NAME")
+cli.main = lambda: print(folder) or {code}
+cli.entry()
+"""
+
+
+@pytest.mark.parametrize("used, alive", ((False, True), (True, True), (True, False)))
+@pytest.mark.parametrize("code", (0, 1, 3))
+def test_a_process_ends_with_its_code_and_without_its_folders(used, alive, code):
+    """Of a card's context that is lost nothing is taken down: that prints tracebacks."""
+    program = PROCESS.format(used=used, alive=alive, code=code)
+    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    folder, *rest = ran.stdout.splitlines()
+    assert ran.returncode == code and not ran.stderr
+    assert rest == ["exit functions ran"] * (alive or not used)
+    assert not Path(folder).exists()
+
+
 def test_a_report_survives_json(capsys, tmp_path):
     path = tmp_path / "run.json"
     call(capsys, "softmax", "--cpu", "--shape", "2x3", "--json", str(path))

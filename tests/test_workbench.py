@@ -21,6 +21,10 @@ def near(x, out):
     out.copy_(torch.nextafter(2 * x, torch.tensor(float("inf"))))
 
 
+def nearby(x, out):
+    out[:] = np.nextafter(2 * x, np.float32(np.inf))
+
+
 def spoiled(value, at=(1, 2)):
     def launch(x, out):
         out[:] = 2 * x
@@ -219,6 +223,46 @@ def test_equal_bits_under_equal_bounds_are_judged_once(monkeypatch):
     assert [case.row(name).accuracy.ok for name in ("left", "right", "third", "off")] == [
         True, True, True, False,
     ]  # fmt: skip
+
+
+def test_equal_bits_under_another_bound_are_judged_by_that():
+    def strict(ref, implementation, data, shape):
+        allowed = (0.0 if implementation.name == "left" else 2.0**-22) * np.abs(ref.value)
+        return [Bound("a bound", allowed, "0 or 2 ULP", "made for this test")]
+
+    (case,) = run(pair(triton=near, cuda=nearby, bounds=strict, probes=lambda *asked: ()))
+    assert case.row("left").output == case.row("right").output
+    assert [case.row(name).accuracy.ok for name in ("left", "right")] == [False, True]
+
+
+def test_an_interrupt_while_cases_are_concluded_leaves_those_that_are_complete(monkeypatch):
+    real, seen = workbench.run_case, []
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    def second(runner, request):
+        seen.append(request)
+        return interrupted if len(seen) == 2 else real(runner, request)
+
+    monkeypatch.setattr(workbench, "run_case", second)
+    runner = workbench.Runner(HOST)
+    wanted = workbench.requests([pair()], False, shapes=[(3, 4), (5, 4), (6, 4)])
+    assert [case.shape for case in workbench.run(runner, wanted)] == [(3, 4), (6, 4)]
+    assert runner.stopped
+
+
+def test_a_case_is_kept_before_the_next_one_runs(monkeypatch):
+    saved, real = [], workbench.run_case
+
+    def counted(runner, request):
+        assert len(saved) == 2 * (request.shape == (5, 4))  # both rows of the case before
+        return real(runner, request)
+
+    monkeypatch.setattr(workbench, "run_case", counted)
+    runner = workbench.Runner(HOST, save=lambda *what: saved.append(what))
+    wanted = workbench.requests([pair(triton=spoiled(9.0))], False, shapes=[(3, 4), (5, 4)])
+    assert len(list(workbench.run(runner, wanted))) == 2 and len(saved) == 4
 
 
 def test_both_gates_of_a_case_may_fail():

@@ -12,7 +12,7 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -185,13 +185,14 @@ def _stand_in(arch: str) -> Any:
 
 @contextlib.contextmanager
 def watch_cuda(*, dry: bool = False) -> Iterator[list[Any]]:
-    """Notes every `cuda_ref.kernel.Launch` that is asked for inside, in order; `dry` runs none."""
+    """Notes every `cuda_ref.kernel.Launch` that is asked for inside, in order; `dry` runs none. Of
+    what ran the arrays are not kept: that would keep a card's memory."""
     from cuda_ref import kernel
 
     seen: list[Any] = []
 
     def watcher(launch: Any) -> bool:
-        seen.append(launch)
+        seen.append(launch if dry else replace(launch, args=()))
         return dry
 
     kernel.watchers.append(watcher)

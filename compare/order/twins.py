@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from compare.device import Broken
+from compare.device import Broken, ContextLost
 from compare.inputs import Stream
 from compare.machine import Machine
 from compare.order import Products, Unreadable, find
@@ -58,7 +57,6 @@ def prepare_matmul(counterpart: Black, twin: Black, shape: Shape) -> Prepared:
         return _prepared(counterpart, twin, shape, trusting=False)
 
 
-@functools.lru_cache(maxsize=1)  # two precisions of a shape follow each other
 def trial(shape: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
     """Random operands (m, k) and (k, n), not those of any run."""
     m, n, k = shape
@@ -86,6 +84,8 @@ def _prepared(counterpart: Black, twin: Black, shape: Shape, *, trusting: bool) 
     for options, notes in kernels(operands, m, n):
         try:
             got = twin(a, b, order=order, **options)
+        except ContextLost:
+            raise
         except Broken as broken:  # this kernel can't carry it; its reason is the last one told
             refused = str(broken)
             continue

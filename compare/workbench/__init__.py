@@ -76,7 +76,12 @@ def run(runner: Runner, wanted: Sequence[Request]) -> Iterator[Case]:
         except KeyboardInterrupt:
             runner.stopped = True
         for index in sorted(made):
-            yield made[index]()
+            try:
+                case = made.pop(index)()
+            except KeyboardInterrupt:
+                runner.stopped = True
+            else:
+                yield case
 
 
 def order(wanted: Sequence[Request]) -> list[int]:
@@ -116,17 +121,19 @@ def run_case(runner: Runner, request: Request) -> Callable[[], Case]:
     rows = judge(request, rows, outputs, reference(), runner.each)
     rows = [join(runner, request, row, bench) if row.name in apart else row for row in rows]
     rows, claims = hold_to_claims(request, rows, machine)
-    reads = {row.name: runner.code.pop(row.name, None) for row in rows}
+    reads = {name: runner.code.pop(name) for name in list(runner.code)}
 
     def conclude() -> Case:
-        complete = [with_code(row, reads[row.name]) for row in rows]
-        case = concluded(request, complete, apart, hashes(), claims, machine.on_card)
-        keep(runner, request, inputs, case.rows, outputs)
-        return case
+        complete = [with_code(row, reads.get(row.name)) for row in rows]
+        return concluded(request, complete, apart, hashes(), claims, machine.on_card)
 
-    if not (request.timed and machine.on_card):
+    if reads and not request.timed:
+        keep(runner, request, inputs, rows, outputs)
         return conclude
     case = conclude()
+    keep(runner, request, inputs, case.rows, outputs)
+    if not (request.timed and machine.on_card):
+        return lambda: case
     if not runner.lost and not runner.stopped and bench.output.tensor.numel():
         runner.progress(f"{pair.name} {request.precision}: timing")
         try:

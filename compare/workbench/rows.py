@@ -50,7 +50,7 @@ def prepare(runner: Runner, request: Request, inputs: Arrays) -> tuple[Request, 
                 try:
                     found = one.prepare(boxes[0], boxes[1], request.shape)
                 except ContextLost as lost:
-                    runner.lost = other.name
+                    runner.lost = next((b.implementation.name for b in boxes if b.lost), other.name)
                     learned[one.name] = Learned(str(lost))
                 except (ValueError, Broken) as reason:
                     learned[one.name] = Learned(str(reason))

@@ -20,7 +20,7 @@ from compare.results import Row
 T = TypeVar("T")
 REPEATS = 20  # checked runs on a card, compared bit for bit
 SEED = 20260901
-WORKERS = min(8, os.cpu_count() or 1)  # threads that compute references and read machine code
+WORKERS = min(8, os.cpu_count() or 1)  # threads for the host's work, as many for machine code
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,11 @@ class Request:
 
 @dataclass
 class Runner:
-    """What one run holds: the machine, a helper thread for references, and what it has made."""
+    """What one run holds: the machine, its helper threads, and what it has made.
+
+    `pool` computes references, makes probes, hashes and judges; `readers` read machine code, which
+    takes longer and is waited for last.
+    """
 
     machine: Machine
     progress: Callable[[str], None] = lambda text: None
@@ -53,6 +57,7 @@ class Runner:
     keep: Callable[[str, np.ndarray], None] | None = None  # every output, by its sha256
     stopped: bool = False  # interrupted: the rest is not run
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(WORKERS))
+    readers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(WORKERS))
     code: dict[str, Callable[[], Built]] = field(default_factory=dict)  # of this case's kernels
     _made: dict[Any, tuple[Arrays, Callable[[], Reference]]] = field(default_factory=dict)
 
@@ -83,5 +88,5 @@ class Runner:
         kept: list[np.ndarray] = []
         arch = self.machine.card.arch
         launched = compiled.watch(implementation, lambda: kept.append(call()), arch)
-        self.code[implementation.name] = self.pool.submit(compiled.read, launched).result
+        self.code[implementation.name] = self.readers.submit(compiled.read, launched).result
         return kept[0]
