@@ -93,8 +93,13 @@ class Machine:
 
 
 def variables(env: Mapping[str, str]) -> dict[str, str]:
-    """Every set variable that can change a result, sorted."""
-    return {name: env[name] for name in sorted(env) if name.startswith(VARIABLES) and env[name]}
+    """Every set variable that can change a result, sorted. What a container asks of a driver
+    (NVIDIA_REQUIRE_CUDA, hundreds of words) can't."""
+    return {
+        name: env[name]
+        for name in sorted(env)
+        if name.startswith(VARIABLES) and not name.startswith("NVIDIA_REQUIRE_") and env[name]
+    }
 
 
 def interpreting(env: Mapping[str, str]) -> bool:

@@ -156,6 +156,7 @@ def test_versions_outside_what_was_tried_are_a_line_not_a_refusal():
 
 def test_variables_that_change_results_are_listed():
     env = {"TRITON_CACHE_DIR": "x", "CUBLAS_WORKSPACE_CONFIG": ":8", "HOME": "/", "CUDA_EMPTY": ""}
+    env["NVIDIA_REQUIRE_CUDA"] = "cuda>=13.0 brand=unknown"  # asks a driver for something
     assert variables(env) == {"CUBLAS_WORKSPACE_CONFIG": ":8", "TRITON_CACHE_DIR": "x"}
 
 
