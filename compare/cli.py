@@ -178,9 +178,9 @@ def call_doctor(args: argparse.Namespace, show: Show) -> Answer:
 
 
 def call_selftest(args: argparse.Namespace, show: Show) -> Answer:
-    from compare import machine, run, selftest
+    from compare import machine, run, selftest, system
 
-    here = machine.decide(machine.observe(cards=not args.cpu), cpu=args.cpu)
+    here = machine.decide(system.observe(cards=not args.cpu), cpu=args.cpu)
     return selftest.command(run.prepare(here), show)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from compare import machine as machines
+from compare import system
 from compare.errors import plain
 from compare.machine import Machine, Refusal, Seen
 from compare.report.words import clip, wrap
@@ -21,7 +22,7 @@ SHAPE = (4, 256)  # rows and columns of what is tried
 def command(progress: Callable[[str], None] = lambda text: None) -> tuple[list[str], int]:
     """The screen, and 2 where a card is there that can't be used, else 0."""
     progress("the machine")
-    seen = machines.observe()
+    seen = system.observe()
     try:
         machine, refusal = machines.decide(seen), None
     except Refusal as found:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from compare import __version__, userfile, workbench
+from compare import __version__, system, userfile, workbench
 from compare import machine as machines
 from compare.choices import SEED as SEED
 from compare.choices import Wish as Wish
@@ -123,7 +123,7 @@ def plan_with_files(wish: Wish) -> tuple[Plan, list[userfile.Yours]]:
         raise Refusal(2, f"--limit {wish.limit:g}: give a positive number of seconds")
     pairs, shapes = choose(wish) if not files else ([], [])
     check_outputs(wish.outputs, wish.save)
-    seen = machines.observe(cards=not wish.cpu)
+    seen = system.observe(cards=not wish.cpu)
     machine = machines.decide(
         seen, cpu=wish.cpu, device=wish.device, require_card=wish.require_card
     )

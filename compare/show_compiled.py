@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from compare import system
 from compare.compiled import ARCH, Built, Compilation, build
 from compare.compiled.layout import owner
 from compare.compiled.occupancy import ARCHS, limits
 from compare.lesson import oneblock
-from compare.machine import Refusal, observe
+from compare.machine import Refusal
 from compare.pair import Arrays, Implementation, Pair, Shape
 from compare.results import to_json, write_text
 from compare.run import all_pairs, check_outputs, one_of, parse_shapes
@@ -87,7 +88,7 @@ def asked_for(name: str, shape: str, arch: str) -> tuple[Pair, Shape, str]:
 
 def here() -> str:
     """The architecture of this machine's first card, sm_80 where it has none or an unknown one."""
-    cards = observe(cards=False).cards
+    cards = system.observe(cards=False).cards
     return cards[0].arch if cards and cards[0].arch in ARCHS else ARCH
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from compare import bits, run
+from compare import bits, run, system
 from compare import machine as machines
 from compare.bits import matmul as bits_matmul
 from compare.bits import precisions
@@ -239,7 +239,7 @@ def test_the_mixtures_on_a_card_are_those_measured_on_normal_data():
 
     A whole row's bits depend on its sum, so shares of 2048 rows move by a percent.
     """
-    machine = run.prepare(machines.decide(machines.observe()))
+    machine = run.prepare(machines.decide(system.observe()))
     random = np.random.default_rng(0)
     x = 3 * random.standard_normal((2048, 1024)) + 0.05 * np.arange(2048)[:, None]
     with stream(machine):

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compare import machine as machines
 from compare import run as runs
+from compare import system
 from compare.cli import main
 from compare.machine import Card, Seen
 from compare.results import Report, from_json, read_json, to_json
@@ -209,7 +209,7 @@ def test_a_card_that_torch_cannot_use_is_exit_2_and_nothing_is_written(
         driver_cuda=(12, 2),
         torch_cuda="13.0",
     )
-    monkeypatch.setattr(machines, "observe", lambda cards=True: seen)
+    monkeypatch.setattr(system, "observe", lambda cards=True: seen)
     path = tmp_path / "run.json"
     sentence = refused(capsys, "--json", str(path))
     for fact in ("NVIDIA A100", "535.104.05", "12.2", "13.0", "cupy-cuda13x"):
@@ -226,7 +226,7 @@ def test_a_broken_interpreter_is_one_sentence_with_both_versions(capsys, monkeyp
     sentence = refused(capsys, "softmax", "--cpu", "--shape", "2x3")
     assert "a loop raises TypeError" in sentence
     for name in ("triton", "numpy"):
-        assert f"{name} {machines.version(name)}" in sentence
+        assert f"{name} {system.version(name)}" in sentence
 
 
 def planted(monkeypatch, value):

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 GROUND = {
     "blackbox", "caches", "canary", "device", "errors", "findings", "inputs", "lesson_data",
-    "machine", "memory", "messages", "pair", "results", "steps", "tf32", "userpair",
+    "machine", "memory", "messages", "pair", "results", "steps", "system", "tf32", "userpair",
 }  # fmt: skip
 INSTRUMENTS = {"accuracy", "timing", "order", "compiled", "threads"}
 MIDDLE = {"changes", "pairs", "report", "workbench"}

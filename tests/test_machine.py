@@ -2,7 +2,8 @@
 
 import pytest
 
-from compare.machine import Card, Refusal, Seen, decide, driver_of_files, variables, version_notes
+from compare.machine import Card, Refusal, Seen, decide, variables, version_notes
+from compare.system import driver_of_files
 
 VERSIONS = {
     "torch": "2.11.0",

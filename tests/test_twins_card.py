@@ -5,6 +5,7 @@ import pytest
 
 from compare import machine as machines
 from compare import run as runs
+from compare import system
 from compare.bits.lab import against
 from compare.blackbox import BlackBox
 from compare.device import Bench, stream
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.gpu
 
 @pytest.fixture(scope="module")
 def card():
-    machine = machines.decide(machines.observe())
+    machine = machines.decide(system.observe())
     if not machine.on_card or "cupy" in machine.missing:
         pytest.skip("needs a card and CuPy")
     with stream(machine):
