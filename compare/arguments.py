@@ -135,8 +135,10 @@ def add_lesson(lesson: argparse.ArgumentParser) -> None:
 
 
 def add_threads(threads: argparse.ArgumentParser) -> None:
-    threads.add_argument("target", metavar="PAIR|FILE.cu")
-    threads.add_argument("--kernel", default="", metavar="NAME", help="which one of the file")
+    threads.add_argument("target", metavar="PAIR|FILE.py|FILE.cu")
+    threads.add_argument(
+        "--kernel", default="", metavar="NAME", help="a kernel, or FILE.py's implementation"
+    )
     threads.add_argument("--shape", default="", help="of the pair's arguments: 64x1024")
     threads.add_argument("--grid", default="", help="blocks: 4, 4x2")
     threads.add_argument("--block", default="", help="threads a block: 64, 16x16")

@@ -299,7 +299,14 @@ FAULTS = {
     "a name the emulator lacks": ("void k(int* x) { __nanosleep(1); }", "line 1: __nanosleep"),
     "a group": ("void k(int* x) { cooperative_groups::sync(x); }", "line 1: cooperative_groups"),
     "a texture": ("void k(cudaTextureObject_t t) {}", "line 1: cudaTextureObject_t"),
-    "NVRTC has no INFINITY": ("void k(float* x) { x[0] = INFINITY; }", "line 1: INFINITY"),
+    "NVRTC has no INFINITY": (
+        "void k(float* x) { x[0] = -INFINITY; }",
+        r"line 1: NVRTC has no INFINITY; write __int_as_float\(0x7f800000\)$",
+    ),
+    "NVRTC has no NAN": (
+        "void k(float* x) {\n x[0] = NAN; }",
+        r"line 2: NVRTC has no NAN; write __int_as_float\(0x7fffffff\)$",
+    ),
     "constant memory": ("void k(int* x) {}\n__constant__ float c[4];", "line 2: __constant__"),
     "a mistake": ("void k(int* x) {\n  x[0] = ;\n}", "line 2: expected"),
     "a header": ("void k(int* x) {}\n#include <cmath>", "line 2 includes cmath"),

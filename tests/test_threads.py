@@ -1,16 +1,21 @@
 """The diagnosis: every fault at its lines and threads, nothing against a kernel that is right."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from compare import threads
 from compare.machine import Refusal
-from compare.report.threads import lines
-from compare.show_threads import command, parse_arguments
+from compare.report.threads import lines, memory_lines
+from compare.show_threads import command
+from compare.show_threads.hints import example
+from compare.show_threads.typed import parse_arguments
+from compare.threads.warps import Warp, WarpAccess
 from cuda_ref import matmul_tiled, softmax, softmax_onepass
 from cuda_ref.emulator.build import kernels
+from cuda_ref.emulator.run import Parameter
 from cuda_ref.emulator.trace import trace
 
 F, INT = np.float32, np.int32
@@ -404,11 +409,13 @@ def test_arrays_are_placed_as_a_card_places_them():
 
 
 @pytest.fixture
-def student(tmp_path):
+def student(tmp_path, monkeypatch):
+    """Writes mine.cu into an empty current folder."""
+    monkeypatch.chdir(tmp_path)
+
     def write(text):
-        path = tmp_path / "mine.cu"
-        path.write_text(text, encoding="utf-8")
-        return str(path)
+        Path("mine.cu").write_text(text, encoding="utf-8")
+        return "mine.cu"
 
     return write
 
@@ -419,6 +426,8 @@ def test_a_students_file_with_a_missing_barrier_exits_1(student):
     assert code == 1 and "WRONG AS IT STANDS" in text
     assert f"line {FOLD_MAX} (thread 0) reads scratch[1], line {FOLD_MAX - 1} (thread 1)" in text
     assert "64 of 64 rows are wrong on spike data" in text and "wrong on random" not in text
+    assert "all rows are right on random data; it is a fault all the same" in text
+    assert "whose answer" not in text, "what is forgiven is not told of a kernel that is wrong"
 
 
 def test_a_students_file_that_is_right_exits_0(student):
@@ -441,6 +450,7 @@ def test_a_file_of_another_operation_takes_its_arguments_from_the_command_line(s
     row = next(line for line in screen if line.startswith("  1  line 4"))
     assert code == 0 and "5 reads s[32] before 3 wrote it (threads 31, 32)" in row
     assert row.split()[-1] == "4", "without it all four rows change"
+    assert "rows changed of 4, by data" in "\n".join(screen)
     assert command(path, **{**given, "arguments": "float[4x64] int=65"})[1] == 1
     assert command(student(REVERSE.replace("__syncthreads();", "")), **given)[1] == 1
 
@@ -459,8 +469,10 @@ def test_arguments_of_the_command_line():
         ("nowhere.cu", {}, 2, "nowhere.cu can't be read: No such file"),
         ("softmax", {"kernel": "softmaxCols"}, 2, "softmax has no kernel 'softmaxCols'"),
         ("softmax", {"shape": "4"}, 2, "--shape 4: softmax wants a shape ROWSxCOLS"),
-        (REVERSE, {}, 2, "reverse takes a pointer to float32, int32, as no pair's kernel does"),
-        (REVERSE, {"arguments": "float[4]"}, 2, "--args needs --grid and --block"),
+        (REVERSE, {}, 2, r"reverse\(float\*, int\): its"),
+        (REVERSE, {"arguments": "float[4]"}, 2, "--args needs the launch of reverse as well"),
+        ("softmax", {"block": "THREADS"}, 2, "--block 'THREADS' does not parse; write numbers"),
+        ("softmax", {"grid": "1x1x1x1"}, 2, "--grid '1x1x1x1' does not parse"),
         (REVERSE, {"grid": "1", "block": "1", "arguments": "flt[4]"}, 2, "'flt.4.' does not parse"),
         (REVERSE, {"grid": "1", "block": "1", "arguments": "int=x"}, 2, "x is no int"),
         (REVERSE, {"grid": "1", "block": "1", "arguments": "int=4"}, 1, "takes 2 arguments, got 1"),
@@ -484,28 +496,378 @@ def test_without_a_compiler_it_says_what_to_install(monkeypatch):
 
 
 def test_a_kernel_without_barriers_says_so():
-    data = (threads.Data("random", lambda: (floats(4),), 4, lambda args: 0),)
+    data = (threads.Data("random", lambda: (floats(4),), lambda args: threads.Tally(0, 4)),)
     source = 'extern "C" __global__ void k(float* x) { x[threadIdx.x] = 0; }'
     result = threads.study(source, "k", (1,), (4,), data)
     assert result.clean and "  no __syncthreads() is written" in lines(result)
 
 
 def test_an_address_that_all_lanes_share_does_not_stand_for_a_full_access():
-    from compare.report.threads import memory_lines
-    from compare.threads import WarpAccess
-
-    shared = WarpAccess("global read", 1, 4, 8, 32.0, 1.0, 1.0)
-    full = WarpAccess("global read", 2, 4, 8, 32.0, 4.0, 4.0)
+    shared = WarpAccess("global read", 1, 4, 8, 1.0, 1.0, Warp(32, 4, 1))
+    full = WarpAccess("global read", 2, 4, 8, 3.9, 3.9, Warp(32, 128, 4))
     assert memory_lines([shared, full]) == [
         "  32 lanes move 128 bytes in 4 sectors, the fewest possible"
     ]
-    assert "in 1 sector," in memory_lines([shared])[0]
+    assert memory_lines([shared]) == ["  32 lanes share 4 bytes in 1 sector, the fewest possible"]
+
+
+def test_a_last_warp_that_is_not_full_does_not_change_what_a_full_one_took():
+    """1000 columns: lanes that all read x[0] are 32 on average, those of x[c] are fewer."""
+    source = """void k(const float* x, float* y, int n) {
+      float all = x[0];
+      for (int c = threadIdx.x; c < n; c += 32) y[c] = x[c] + all;
+    }"""
+    args = threads.placed((floats(1000), floats(1000), INT(1000)))
+    found = accesses(source, (32,), args)
+    assert {a.widest for a in found} == {Warp(32, 128, 4), Warp(32, 4, 1)}
+    assert memory_lines(found) == ["  32 lanes move 128 bytes in 4 sectors, the fewest possible"]
 
 
 def test_an_example_of_arguments_can_be_pasted():
-    from compare.show_threads import example, parse_arguments
-    from cuda_ref.emulator.run import Parameter
-
     text = example([Parameter("f4", pointer=True), Parameter("i4"), Parameter("i8")])
     assert text == "float[64x1024] int=1024 long=1024"
     assert [np.shape(value) for value in parse_arguments(text, 1)] == [(64, 1024), (), ()]
+
+
+def words_of(target, **more):
+    """What a refusal says, in one line and in its own lines."""
+    with pytest.raises(Refusal) as refused:
+        command(target, **more)
+    said = str(refused.value).splitlines()
+    assert refused.value.code == 2 and max(map(len, said)) <= 100
+    return " ".join(" ".join(said).split()), said
+
+
+EXAMPLES = Path(__file__).parent / "examples"
+NOTHING_BESIDE = {
+    "my_softmax": "float[64x1024] float[64x1024] int=1024",
+    "vector_add": "float[65536] float[65536] float[65536] int=65536",
+}
+
+
+@pytest.mark.parametrize("name", NOTHING_BESIDE)
+def test_a_file_with_other_parameters_is_told_what_can_be_typed(tmp_path, monkeypatch, name):
+    """The block is not known, so none is made up. What is printed can be pasted."""
+    monkeypatch.chdir(tmp_path)
+    Path(f"{name}.cu").write_text((EXAMPLES / f"{name}.cu").read_text())
+    said, said_lines = words_of(f"{name}.cu")
+    assert "its parameters are those of no pair's kernel; say its launch and its sizes" in said
+    first, second = said_lines[-2:]
+    assert first == f"  python -m compare threads {name}.cu --grid BLOCKS --block THREADS \\"
+    assert second == f"    --args '{NOTHING_BESIDE[name]}'"
+    grid, block = {"my_softmax": ("64", "32"), "vector_add": ("256", "256")}[name]
+    assert command(f"{name}.cu", grid=grid, block=block, arguments=NOTHING_BESIDE[name])[1] == 0
+    Path(f"{name}.py").write_text("x = 1\n")
+    assert ".py" not in words_of(f"{name}.cu")[0], "a file of another kind"
+    Path(f"{name}.py").write_text((EXAMPLES / f"{name}.py").read_text())
+    said, said_lines = words_of(f"{name}.cu")
+    assert f"{name}.py beside it says how it is launched" in said
+    assert f"  python -m compare threads {name}.py" in said_lines
+
+
+def test_one_number_of_a_matrix_is_no_length_of_vectors(student):
+    source = """extern "C" __global__ void k(const float* x, float* out, int NAME) {
+      int i = blockIdx.x * blockDim.x + threadIdx.x;
+      for (int c = 0; c < NAME; ++c) out[i * NAME + c] = x[i * NAME + c];
+    }"""
+    assert "float[64x1024] int=1024'" in words_of(student(source.replace("NAME", "n_cols")))[0]
+    source = source.replace("NAME", "n")
+    assert "float[65536] int=65536'" in words_of(student(source))[0]
+    source = source.replace("blockIdx.x * blockDim.x + threadIdx.x", "blockIdx.x")
+    assert "float[64x1024] int=1024'" in words_of(student(source))[0]
+
+
+# A pair's kernel of a user's own parameters: softmax of a row by 128 threads.
+TREE = """extern "C" __global__ void rows(const float* in_ptr, float* out_ptr, int n_cols) {
+  __shared__ float scratch[128];
+  const float* x = in_ptr + (long long)blockIdx.x * n_cols;
+  float* y = out_ptr + (long long)blockIdx.x * n_cols;
+  int t = threadIdx.x;
+  float m = x[0], sum = 0.0f;
+  for (int c = t; c < n_cols; c += 128) m = fmaxf(m, x[c]);
+  scratch[t] = m;
+  __syncthreads();
+  for (int s = 64; s > 0; s /= 2) {
+    if (t < s) scratch[t] = fmaxf(scratch[t], scratch[t + s]);
+    __syncthreads();
+  }
+  m = scratch[0];
+  __syncthreads();
+  for (int c = t; c < n_cols; c += 128) sum += expf(x[c] - m);
+  scratch[t] = sum;
+  __syncthreads();
+  for (int s = 64; s > 0; s /= 2) {
+    if (t < s) scratch[t] += scratch[t + s];
+    __syncthreads();
+  }
+  for (int c = t; c < n_cols; c += 128) y[c] = expf(x[c] - m) / scratch[0];
+}
+"""
+FILE = """from pathlib import Path
+import numpy as np
+from compare.pair import Implementation
+from cuda_ref.kernel import Launch
+PAIR = "softmax"
+def of(name, times=1):
+    def launcher(x, out):
+        source = Path(__file__).with_name("mine.cu")
+        for _ in range(times):
+            Launch(source, name, (len(x),), (128,), (x, out, np.int32(x.shape[1])))()
+    return launcher
+def broken(x, out):
+    raise KeyError("lost")
+def copied(x, out):
+    Launch(Path(__file__).with_name("mine.cu"), "rows", (len(x),), (128,),
+           (x, out.copy(), np.int32(x.shape[1])))()
+IMPLEMENTATIONS = [
+    Implementation("tree", "cuda", of("rows"), arrays="cupy"),
+    Implementation("other", "cuda", of("again"), arrays="cupy"),
+    Implementation("twice", "cuda", of("rows", 2), arrays="cupy"),
+    Implementation("none", "cuda", of("rows", 0), arrays="cupy"),
+    Implementation("broken", "cuda", broken, arrays="cupy"),
+    Implementation("copied", "cuda", copied, arrays="cupy"),
+    Implementation("library", "library", print),
+]
+"""
+
+
+@pytest.fixture
+def yours(student):
+    """Writes mine.py and its mine.cu."""
+
+    def write(source, file=FILE):
+        student(source)
+        Path("mine.py").write_text(file, encoding="utf-8")
+        return "mine.py"
+
+    return write
+
+
+def lost(source, number):
+    """`source` without the line of one of its barriers, numbered from 0."""
+    at = [n for n, line in enumerate(source.splitlines()) if "__syncthreads" in line][number]
+    return "\n".join("" if n == at else line for n, line in enumerate(source.splitlines()))
+
+
+def numbers(screen):
+    """Of every row of the second table: its first word and its tallies."""
+    rows = [line for line in screen if re.match(r"  (\d  line|all in place)", line)]
+    return [(row.split()[0], row[80:].split()) for row in rows]
+
+
+def test_a_users_file_is_studied_as_it_launches(yours):
+    screen, code = command(yours(TREE))
+    text = "\n".join(screen)
+    assert code == 0 and max(map(len, screen)) <= 100
+    assert "64 blocks of 128 threads" in text and "rows wrong of 64, by data" in text
+    assert numbers(screen) == [
+        ("1", ["0", "0"]), ("2", ["0", "64"]), ("3", ["64", "64"]), ("4", ["64", "64"]),
+        ("5", ["64", "64"]), ("all", ["0", "0"]),
+    ]  # fmt: skip
+    assert "1 and 2 are races whose answer is right on some of the data." in text
+    assert "3 blocks of 128 threads" in "\n".join(command(yours(TREE), shape="3x200")[0])
+
+
+@pytest.mark.parametrize("name", NOTHING_BESIDE)
+def test_readmes_own_files_are_studied(name):
+    screen, code = command(str(EXAMPLES / f"{name}.py"))
+    assert code == 0 and "32 lanes move 128 bytes in 4 sectors" in "\n".join(screen)
+
+
+def test_a_users_kernel_is_held_against_the_right_answer_not_against_itself(yours):
+    screen, code = command(yours(lost(TREE, 3)))
+    assert code == 1 and "64 of 64 rows are wrong on random data" in "\n".join(screen)
+    assert numbers(screen)[-1] == ("all", ["64", "64"])
+    screen, code = command(yours(TREE.replace("/ scratch[0]", "/ scratch[0] * 1.01f")))
+    assert code == 1 and "64 of 64 rows are wrong on spike data" in "\n".join(screen)
+
+
+def test_a_vectors_elements_are_counted(tmp_path):
+    for end in ("py", "cu"):
+        text = (EXAMPLES / f"vector_add.{end}").read_text()
+        (tmp_path / f"vector_add.{end}").write_text(text.replace("if (i < n)", "if (i < n - 3)"))
+    screen, code = command(str(tmp_path / "vector_add.py"), shape="1500")
+    assert code == 1 and "  3 of 1,500 elements are wrong on random data" in screen
+
+
+def test_an_output_that_the_launcher_copies_is_not_judged(yours):
+    screen, code = command(yours(TREE), kernel="copied")
+    assert code == 0 and {tuple(row[1]) for row in numbers(screen)} == {(".", ".")}
+    assert "  . is not known: the launcher gives the kernel another array than out" in screen
+
+
+@pytest.mark.parametrize(
+    "kernel, said",
+    (
+        ("twice", "mine.py: twice launches 2 kernels (rows, rows), and one is looked at; write a"),
+        (
+            "none",
+            "mine.py: none launches nothing here; launch its kernel by cuda_ref.kernel.Launch",
+        ),
+        ("broken", "mine.py line 13: broken raised KeyError: 'lost'"),
+        ("library", "mine.py has no CUDA kernel 'library'; it has tree (rows), other (again), "),
+        ("third", "other (again), twice (rows rows), none, broken, copied (rows)"),
+    ),
+)
+def test_a_launcher_that_is_no_single_launch_is_one_sentence(yours, kernel, said):
+    assert said in words_of(yours(TREE), kernel=kernel)[0]
+
+
+def test_a_kernel_of_a_users_file_is_named_by_itself_or_by_its_implementation(yours):
+    both = TREE.replace("/ scratch[0]", "") + TREE.replace("rows(", "again(")
+    named = {name: command(yours(both), kernel=name)[1] for name in ("rows", "other", "again")}
+    assert named == {"rows": 1, "other": 0, "again": 0}
+    file = FILE.replace('"tree", "cuda", of("rows")', '"tree", "cuda", broken')  # none of its own
+    assert command(yours(both, file), kernel="again")[1] == 0
+
+
+def test_the_options_of_a_users_launch_are_kept(yours):
+    old, new = "x.shape[1])))()\n    return", "x.shape[1])), ('-DTHREADS=128',))()\n    return"
+    assert old in FILE
+    assert command(yours(TREE.replace("128", "THREADS"), FILE.replace(old, new)))[1] == 0
+
+
+def test_what_a_users_file_can_not_give_is_one_sentence(yours):
+    triton = 'PAIR = "softmax"\nfrom compare.pair import Implementation\n' \
+        'IMPLEMENTATIONS = [Implementation("mine", "triton", print)]\n'  # fmt: skip
+    assert "mine.py has no CUDA kernel that runs without a card" in words_of(yours("", triton))[0]
+    assert "leave --args out" in words_of(yours(TREE), arguments="int=1")[0]
+    assert "--shape 4: softmax wants a shape ROWSxCOLS" in words_of(yours(TREE), shape="4")[0]
+    assert "defines no PAIR" in words_of(yours(TREE, "x = 1\n"))[0]
+    assert words_of("nowhere.py")[0] == "there is no file nowhere.py"
+
+
+TYPED = {"grid": "4", "block": "128", "arguments": "float[4x1000] float[4x1000] int=1000"}
+
+
+def test_a_faulty_file_is_no_measure_of_its_own_rows(student):
+    screen, code = command(student(lost(TREE, 3)), **TYPED)
+    text = "\n".join(screen)
+    assert code == 1 and "rows changed of 4, by data" in text
+    assert [tallies for _, tallies in numbers(screen)] == [["."]] * 5
+    assert ". is not known: the kernel is wrong as it stands and --args names no right" in text
+    screen, code = command(student(TREE), **TYPED)
+    assert code == 0 and numbers(screen)[-1] == ("all", ["0"])
+
+
+def test_what_is_told_above_is_no_rows_nothing(student):
+    source = """extern "C" __global__ void k(float* x) {
+      __shared__ float s[64];
+      int t = threadIdx.x;
+      s[t] = x[t];
+      if (t < 32) __syncthreads();
+      x[t] = s[t % 32];
+    }"""
+    screen, code = command(student(source), grid="1", block="64", arguments="float[64]")
+    assert code == 1 and "what else collides without it" in "\n".join(screen)
+    assert any(re.match(r"  1  line 5 +1   nothing more +\.$", line) for line in screen)
+
+
+def test_a_divergent_file_is_told_of_in_one_way(student):
+    """With a right answer or without, nothing of a kernel that is wrong is forgiven."""
+    tail = "    if (t < s) scratch[t] += scratch[t + s];\n    __syncthreads();\n"
+    assert tail in TREE
+    inside = (
+        "    if (t < s) {\n      scratch[t] += scratch[t + s];\n      __syncthreads();\n    }\n"
+    )
+    for typed in ({}, TYPED):
+        path = student(TREE.replace(tail, inside))
+        if not typed:
+            path = "mine.py"
+            Path(path).write_text(FILE)
+        screen, code = command(path, **typed)
+        text = "\n".join(screen)
+        assert code == 1 and "divergent barrier" in text and "what else collides" in text
+        assert "whose answer" not in text
+
+
+def test_a_cell_that_is_too_wide_goes_on_in_the_next_line(student):
+    source = """extern "C" __global__ void k(float* x) {
+      if (threadIdx.x < 32) {
+        __syncthreads();
+        __syncthreads();
+      } else {
+        __syncthreads();
+        __syncthreads();
+      }
+      x[threadIdx.x] = 0;
+    }"""
+    screen, _ = command(student(source), grid="1", block="64", arguments="float[64]")
+    text = "\n".join(screen)
+    assert ".." not in text and max(map(len, screen)) <= 100
+    row = next(n for n, line in enumerate(screen) if line.startswith("  1  line 3"))
+    assert screen[row][23:80].strip() == "divergent barrier: thread 0 waits at line 4, thread 63 at"
+    assert screen[row + 1].strip() == "line 6"
+
+
+OUTSIDE = {
+    "a tree that starts too high": (
+        "__shared__ float scratch[64];",
+        "scratch[t] = x[t]; __syncthreads(); x[t] = scratch[t + 64];",
+        "reads scratch[64], outside that array: its last element is scratch[63]",
+    ),
+    "far beyond": (
+        "__shared__ float scratch[64];",
+        "scratch[t] = x[t]; __syncthreads(); x[t] = scratch[t + 3000];",
+        "reads scratch[3000], outside that array: its last element is scratch[63]",
+    ),
+    "before its start": (
+        "__shared__ float scratch[64];",
+        "scratch[t - 1] = x[t];",
+        "writes scratch[-1], outside that array: its last element is scratch[63]",
+    ),
+    "a row of a tile too many": (
+        "__shared__ float tile[4][16];",
+        "tile[4 - t / 16][t % 16] = x[t];",
+        "writes tile[4][0], outside that array: its last element is tile[3][15]",
+    ),
+    "dynamic memory that the launch does not give": (
+        "extern __shared__ float s[];",
+        "s[t + 8] = x[t];",
+        "writes s[8], outside that array: the launch gives 32 bytes of dynamic shared memory",
+    ),
+    "dynamic memory, before its start": (
+        "extern __shared__ float s[];",
+        "s[-1 - t] = x[t];",
+        "writes s[-1], outside that array: the launch gives 32 bytes of dynamic shared memory",
+    ),
+    "an array that was passed": (
+        "__shared__ float scratch[64];",
+        "scratch[t] = x[t + 64];",
+        "reads x[64], outside the arrays that were passed",
+    ),
+    "an array that was passed, far beyond": (
+        "__shared__ float scratch[64];",
+        "scratch[t] = x[t + 100000];",
+        "reads x[100000], outside the arrays that were passed",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OUTSIDE)
+def test_an_access_outside_names_the_array_that_was_meant(case):
+    declared, body, said = OUTSIDE[case]
+    source = f"void k(float* x) {{ {declared} int t = threadIdx.x; {body} }}"
+    result = look(source, (64,), threads.placed((floats(64),)), shared_mem=32)
+    assert not result.ended
+    assert result.findings[-1].sentence() == f"line 1 (thread 0) {said}"
+
+
+def test_no_shared_variable_is_taken_for_outside_nor_its_guard_for_shared_memory():
+    """Arrays of functions, templates, files and structs; beside the last g++ keeps a guard."""
+    source = """void k(float* x);
+    __shared__ float of_file[3];
+    template <int N> __device__ float& of_template(int i) { __shared__ float s[N]; return s[i]; }
+    extern "C" __global__ void k(float* x) {
+      __shared__ double mine[2];
+      __shared__ float4 quads[2];
+      int t = threadIdx.x;
+      if (t < 3) of_file[t] = x[t];
+      if (t < 5) of_template<5>(t) = x[t];
+      if (t < 7) of_template<7>(t) = x[t];
+      if (t < 2) mine[t] = x[t], quads[t] = make_float4(0, 0, 0, 0);
+    }"""
+    result = look(source, (8,), (floats(8),))
+    assert result.ended and result.findings == ()
+    kinds = threads.counts(result.log, 8)
+    assert {c.what: c.total for c in kinds}["shared write"] == 3 + 5 + 7 + 2 + 2

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from compare.report.words import clip, shape_words, wrap
-from compare.threads import Barrier, Study, WarpAccess
+from compare.report.words import WIDTH, clip, shape_words, wrap
+from compare.threads import Barrier, Study, Tally
+from compare.threads.warps import WarpAccess
 from cuda_ref.emulator.trace import Finding
 
 ROW = 44  # columns of a row's name
+TOLD = 57  # columns of what collides
 NAMES = {"global read": "global reads", "global write": "global writes", "barrier": "barriers"}
 
 
@@ -25,7 +27,7 @@ def lines(study: Study, *, forgiven: Sequence[str] = (), hint: str = "") -> list
     out += ["", *count_lines(study), *memory_lines(study.accesses), ""]
     if study.lost:
         out.insert(-1, f"  {study.lost:,} more accesses of this block are not counted")
-    if study.findings or any(study.wrong):
+    if not study.clean:
         out += fault_lines(study)
     if study.barriers:
         out += barrier_lines(study) + forgiven_lines(study, forgiven)
@@ -33,6 +35,8 @@ def lines(study: Study, *, forgiven: Sequence[str] = (), hint: str = "") -> list
         out += ["  the launch did not come to its end, so no barrier was taken out"]
     else:
         out += ["  no __syncthreads() is written"]
+    if not study.barriers:
+        out += not_known("rows wrong are", study)
     return [*out, "", *wrap(f"  {hint}", 4)] if hint else out
 
 
@@ -62,10 +66,12 @@ def memory_lines(accesses: Sequence[WarpAccess]) -> list[str]:
                 f"where {a.fewest:.1f} would do"
             )
         if mine and not worse and kind == "global":
-            full = max(mine, key=lambda a: (a.lanes, a.bytes, a.cost))  # not one that all share
-            lanes, plural = round(full.lanes), "" if round(full.cost) == 1 else "s"
-            took = f"{lanes * full.bytes} bytes in {full.cost:.0f} sector{plural}"
-            out.append(f"  {lanes} lanes move {took}, the fewest possible")
+            full = max(mine, key=lambda a: (a.widest.bytes, a.widest.lanes))
+            lanes, moved, cost = full.widest.lanes, full.widest.bytes, full.widest.cost
+            verb = "share" if moved < lanes * full.bytes else "move"
+            who = f"{lanes} lanes {verb}" if lanes > 1 else f"1 lane {verb}s"
+            took = f"{moved} bytes in {cost} sector{'s' * (cost != 1)}"
+            out.append(f"  {who} {took}, the fewest possible")
         elif mine and not worse:
             out.append("  no bank conflicts in shared memory")
     return out
@@ -76,37 +82,47 @@ def fault_lines(study: Study) -> list[str]:
     out = ["WRONG AS IT STANDS", ""]
     for finding in study.findings:
         out += wrap(f"  {finding.sentence()}", 4)
-    for name, wrong, rows in zip(study.data, study.wrong, study.rows, strict=True):
-        if wrong:
-            out.append(f"  {wrong:,} of {rows:,} rows are wrong on {name} data")
+    for name, tally in zip(study.data, study.tallies, strict=True):
+        things = tally.what.split()[0]
+        if tally.wrong:
+            out.append(f"  {tally.wrong:,} of {tally.of:,} {things} are wrong on {name} data")
+        elif tally.wrong == 0 and study.findings:
+            out.append(f"  all {things} are right on {name} data; it is a fault all the same")
     return [*out, ""]
 
 
 def barrier_lines(study: Study) -> list[str]:
-    rows = study.rows[0] if study.rows else 0
+    """The table; what the kernel as it stands is already told of is told once."""
     out = ["WHICH BARRIER IS FOR WHAT   each taken out in turn, the rest left as it is", ""]
-    title = f"rows wrong of {rows:,}, by data"
-    out.append(
-        f"  {'barrier':<12}{'runs':>6}   {'what collides without it':<{98 - 21 - 27}}{title:>27}"
-    )
+    title = "".join(f"{tally.what} of {tally.of:,}, by data" for tally in study.tallies[:1])
+    collides = f"what {'else ' * bool(study.findings)}collides without it"
+    out.append(f"  {'barrier':<12}{'runs':>6}   {collides}{title:>{WIDTH - 23 - len(collides)}}")
     out.append(" " * 80 + "".join(f"{clip(name, 9):>10}" for name in study.data))
     for number, barrier in enumerate(study.barriers, 1):
-        out += one_barrier(number, barrier)
+        out += one_barrier(number, barrier, "nothing more" if study.findings else "nothing")
     inside = "nothing" if not study.findings else "see above"
-    out.append(f"  {'all in place':<21}{inside:<57}" + figures(study.wrong))
-    return out
+    out.append(f"  {'all in place':<21}{inside:<{TOLD}}" + figures(study.tallies))
+    return out + not_known(". is", study)
 
 
-def one_barrier(number: int, barrier: Barrier) -> list[str]:
+def not_known(what: str, study: Study) -> list[str]:
+    """Why a tally is not known, each reason once."""
+    barriers = [tally for barrier in study.barriers for tally in barrier.tallies]
+    whys = [tally.why for tally in (*study.tallies, *barriers) if tally.wrong is None]
+    return [line for why in dict.fromkeys(whys) for line in wrap(f"  {what} not known: {why}", 4)]
+
+
+def one_barrier(number: int, barrier: Barrier, nothing: str) -> list[str]:
     first = f"  {number:<3}line {barrier.line:<4}{barrier.runs:>6}   "
-    found = [collision(finding) for finding in barrier.collisions[:2]] or ["nothing"]
+    found = [collision(finding) for finding in barrier.collisions[:2]] or [nothing]
     texts = [found[0] if barrier.ended else f"{found[0]}; stopped there", *found[1:]]
-    out = [f"{first:<23}{clip(texts[0], 57):<57}" + figures(barrier.wrong)]
-    return out + [" " * 23 + clip(text, 57) for text in texts[1:]]
+    told = [line for text in texts for line in wrap(text, 2, TOLD)]
+    out = [f"{first:<23}{told[0]:<{TOLD}}" + figures(barrier.tallies)]
+    return out + [" " * 23 + line for line in told[1:]]
 
 
-def figures(wrong: Sequence[int]) -> str:
-    return "".join(f"{count:>10,}" for count in wrong)
+def figures(tallies: Sequence[Tally]) -> str:
+    return "".join(f"{tally.words():>10}" for tally in tallies)
 
 
 def collision(finding: Finding) -> str:
@@ -126,18 +142,23 @@ def collision(finding: Finding) -> str:
 
 
 def forgiven_lines(study: Study, forgiven: Sequence[str]) -> list[str]:
-    """The barriers whose loss left every row right on some data, and the caller's reason."""
+    """The barriers whose loss left every row right on some data, and the caller's reason.
+
+    Of a kernel that is wrong as it stands nothing is said: what its other faults did is in there.
+    """
     numbers = [
         number
         for number, barrier in enumerate(study.barriers, 1)
-        if barrier.collisions and 0 in barrier.wrong and barrier.ended
+        if barrier.collisions and barrier.ended and 0 in [t.wrong for t in barrier.tallies]
     ]
-    if not numbers:
+    if not numbers or not study.clean:
         return []
     names = " and ".join([", ".join(map(str, numbers[:-1])), str(numbers[-1])]).removeprefix(
         " and "
     )
     verb = "is a race" if len(numbers) == 1 else "are races"
-    out = ["", f"  {names} {verb} whose answer is right on some of the data."]
+    where = "on some of the data" if len(study.data) > 1 else "on this data"
+    stays = "stays" if study.tallies[0].what.endswith("changed") else "is right"
+    out = ["", f"  {names} {verb} whose answer {stays} {where}."]
     out += [f"  {line}" for line in forgiven]
     return [*out, "  A race is a fault even where this run's answer is right."]

@@ -27,6 +27,12 @@ PROCESSORS = ("x86_64", "aarch64")
 RUNTIME_HEADERS = "cuda_runtime.h", "cuda.h", "device_launch_parameters.h"
 DEFINE = r"-D(\w+)(?:=(.*))?"
 INSTALL = "install g++ or clang, or set CXX"
+# Names of C headers that NVRTC has no more than the emulator, and what to write instead.
+HEADERLESS = {
+    "INFINITY": "__int_as_float(0x7f800000)",
+    "NAN": "__int_as_float(0x7fffffff)",
+    "FLT_MAX": "__int_as_float(0x7f7fffff)",
+}
 
 
 class KernelError(ValueError):
@@ -246,9 +252,12 @@ def sentence(log: str, source: str, name: str, label: str) -> str:
     errors = re.findall(ours, log, re.M)
     for line, message in errors:
         if line == errors[0][0] and (match := re.search(unknown, message)):
+            lacking = next(filter(None, match.groups()))
+            if instead := HEADERLESS.get(lacking):
+                return f"{label} line {line}: NVRTC has no {lacking}; write {instead}"
             return (
-                f"{label} line {line}: {next(filter(None, match.groups()))} is not declared, or "
-                "runs on a card only: the emulator does not support it"
+                f"{label} line {line}: {lacking} is not declared, or runs on a card only: the "
+                "emulator does not support it"
             )
     if errors:
         return f"{label} line {errors[0][0]}: {errors[0][1]}"

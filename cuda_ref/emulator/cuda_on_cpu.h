@@ -98,7 +98,7 @@ asm(".text\n.p2align 4\n.type cuda_on_cpu_switch,%function\ncuda_on_cpu_switch:\
 extern "C" __attribute__((visibility("hidden"))) void cuda_on_cpu_switch(void** from, void* to);
 
 namespace cuda_on_cpu {
-enum { MAX_THREADS = 1024, LANES = 32, MAX_SHARED = 227 * 1024 };
+enum { MAX_THREADS = 1024, LANES = 32, MAX_SHARED = 227 * 1024, GUARD = 4096 };
 enum Failure { FINE, STUCK, STACK, LANE, STOPPED, MEMORY };  // run.py has the sentences
 
 struct Fiber {
@@ -121,7 +121,8 @@ static int current, live, first_ready, ready_count, waiting;
 static int skipped_site = -1;  // this __syncthreads() is passed through, to see what it is for
 static int failure, failed_thread, failed_at;
 static void* launcher;
-alignas(16) static unsigned char dynamic_shared[MAX_SHARED];
+alignas(16) static unsigned char dynamic_room[GUARD + MAX_SHARED + GUARD];  // a near miss is seen
+static unsigned char* const dynamic_shared = dynamic_room + GUARD;
 
 CUDA_QUIET static void fail(int why, int where) {
   failure = why, failed_thread = current, failed_at = where;

@@ -47,11 +47,12 @@ struct Slot {
   Word word;
 };
 
-enum { MAX_REPORTS = 64, MAX_RECORDS = 1 << 23, MAX_ARRAYS = 64 };
+enum { MAX_REPORTS = 64, MAX_RECORDS = 1 << 23 };
 static Report reports[MAX_REPORTS];
 static Record* records;
-static int report_count, record_count, record_room, record_lost, array_count;
-static Address array_first[MAX_ARRAYS], array_last[MAX_ARRAYS];
+static int report_count, record_count, record_room, record_lost;
+static const Address *arrays, *variables, *guards;  // first and one past last, in turn
+static int array_count, shared_count, guard_count;
 static long long logged_block;
 static unsigned interval;   // grows over all launches, as block_stamp does
 static unsigned block_stamp, block_number;
@@ -75,8 +76,7 @@ CUDA_QUIET static void log_event(Logged kind, Address address, unsigned pc, int 
                              (unsigned char)bytes};
 }
 
-CUDA_QUIET static void report(Kind kind, Address address, const Event& a,
-                              const Event& b) {
+CUDA_QUIET static void report(Kind kind, Address address, const Event& a, const Event& b) {
   for (int i = 0; i < report_count; ++i) {
     Report& old = reports[i];
     if (old.kind == kind && old.first_pc == a.pc && old.second_pc == b.pc) return void(++old.count);
@@ -160,9 +160,9 @@ CUDA_QUIET static unsigned offset_of(const void* from) {
   return (unsigned)((const char*)from - __ehdr_start) - 1;  // a return address: still in its line
 }
 
-CUDA_QUIET static bool in_an_array(Address address, int bytes) {
-  for (int a = 0; a < array_count; ++a)
-    if (address >= array_first[a] && address + bytes <= array_last[a]) return true;
+CUDA_QUIET static bool in_one(const Address* ranges, int count, Address address, int bytes) {
+  for (const Address* range = ranges; range < ranges + 2 * count; range += 2)
+    if (address - range[0] < range[1] - range[0] && address + bytes <= range[1]) return true;
   return false;
 }
 
@@ -170,12 +170,14 @@ CUDA_QUIET static void trace_access(const volatile void* pointer, int bytes, Acc
                                     const void* from) {
   Address address = (Address)pointer, end = address + bytes;
   if (!in_block || address - (Address)stacks < stack_bytes) return;
-  size_t in_dynamic = address - (Address)dynamic_shared;
-  bool shared = address - (Address)shared_first < (size_t)(shared_last - shared_first) ||
-                in_dynamic < (size_t)dynamic_bytes;
-  bool inside = shared || in_an_array(address, bytes);
+  Address dynamic = (Address)dynamic_shared, in_segment = address - (Address)shared_first;
+  if (in_one(guards, guard_count, in_segment, bytes)) return;
+  bool shared = in_one(variables, shared_count, in_segment, bytes) ||
+                (address >= dynamic && end <= dynamic + dynamic_bytes);
+  bool inside = shared || in_one(arrays, array_count, address, bytes);
   // The emulator's own state, constants and __device__ variables are nobody's business.
-  if (!inside && pointer >= __ehdr_start && pointer < _end && in_dynamic >= MAX_SHARED) return;
+  bool own = pointer >= __ehdr_start && pointer < _end;
+  if (!inside && own && address - (Address)dynamic_room >= sizeof dynamic_room) return;
   unsigned clock = ++clocks[current][current % LANES];
   Event now = {interval, clock, offset_of(from), (unsigned short)current, times_skipped[current],
                (unsigned char)access, (unsigned char)bytes, 0xf};
@@ -275,13 +277,14 @@ CUDA_QUIET static void trace_block(long long number) {
 #include "tsan_hooks.h"
 
 extern "C" {
-// Forgets what was reported and logged; the arrays that the next launch may touch; what to log.
-CUDA_VISIBLE void cuda_trace_begin(const unsigned long long* ranges, int arrays, long long block) {
+// Forgets what was reported and logged. What the next launch may touch, [0] arrays, [1] shared
+// variables and [2] their guards (both from the segment's start), must live until it ends.
+CUDA_VISIBLE void cuda_trace_begin(const unsigned long long** ranges, const int* counts,
+                                   long long block) {
   using namespace cuda_on_cpu;
   report_count = record_count = record_lost = 0;
-  array_count = arrays < MAX_ARRAYS ? arrays : MAX_ARRAYS;
-  for (int i = 0; i < array_count; ++i)
-    array_first[i] = ranges[2 * i], array_last[i] = ranges[2 * i + 1];
+  arrays = ranges[0], variables = ranges[1], guards = ranges[2];
+  array_count = counts[0], shared_count = counts[1], guard_count = counts[2];
   logged_block = block;
 }
 
@@ -292,5 +295,6 @@ CUDA_VISIBLE void cuda_trace_end(long long* counts, unsigned long long* bases, v
   bases[0] = (unsigned long long)shared_first, bases[1] = (unsigned long long)dynamic_shared;
   bases[2] = shared_last - shared_first;
   tables[0] = reports, tables[1] = records;
+  array_count = shared_count = guard_count = 0;  // the ranges are the caller's again
 }
 }

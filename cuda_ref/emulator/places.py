@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +52,15 @@ class Places:
     """Addresses of one launch in the words of the source."""
 
     def __init__(
-        self, kernel: EmulatedKernel, source: str, args: Sequence[Any], bases: list[int]
+        self,
+        kernel: EmulatedKernel,
+        source: str,
+        args: Sequence[Any],
+        bases: list[int],
+        shared_mem: int = 0,
     ) -> None:
         text = without_comments(source)
-        self.shared = shared_arrays(kernel.path, text, bases)
+        self.shared = shared_arrays(kernel.path, text, bases, shared_mem)
         names = parameter_names(text, kernel.name, len(args))
         self.arrays = [
             (name, *extent(argument), argument.ctypes.data, argument.itemsize)
@@ -61,49 +69,103 @@ class Places:
         ]
 
     def name(self, address: int, size: int) -> str:
-        """The element at `address`, or how far it is outside the nearest array."""
-        for name, first, bytes_, shape, item in self.shared:
-            if first <= address < first + bytes_:
-                return element(name, (address - first) // (item or size), shape)
-        for name, first, last, data, item in self.arrays:
-            if first <= address < last:
-                return f"{name}[{(address - data) // item}]"
+        """The element at `address`, of the array that it is in or else the nearest one."""
+        if near := self.nearest_shared(address):
+            return element(near.name, (address - near.first) // (near.item or size), near.shape)
         if not self.arrays:
             return f"address {address:#x}"
-        name, first, last, data, item = min(
-            self.arrays, key=lambda a: min(abs(address - a[1]), abs(address - a[2]))
-        )
+        name, _, _, data, item = min(self.arrays, key=lambda a: apart(address, a[1], a[2]))
         return f"{name}[{(address - data) // item}]"
+
+    def beyond(self, address: int) -> str:
+        """What an access at `address`, which is in no array, is outside of."""
+        near = self.nearest_shared(address)
+        if not near:
+            return "the arrays that were passed"
+        if near.dynamic:
+            return f"that array: the launch gives {near.bytes:,} bytes of dynamic shared memory"
+        if not near.item:
+            return f"that array of {near.bytes:,} bytes"
+        last = element(near.name, near.bytes // near.item - 1, near.shape)
+        return f"that array: its last element is {last}"
+
+    def nearest_shared(self, address: int) -> Shared | None:
+        """The shared array at `address` or nearest to it, None where a passed one is nearer."""
+        shared = min(
+            self.shared, key=lambda s: apart(address, s.first, s.first + s.bytes), default=None
+        )
+        if shared is None:
+            return None
+        passed = min((apart(address, a[1], a[2]) for a in self.arrays), default=math.inf)
+        here = apart(address, shared.first, shared.first + shared.bytes)
+        return shared if here <= passed else None
+
+
+def apart(address: int, first: int, last: int) -> int:
+    """Bytes from `address` to the array that starts at `first` and ends before `last`, 0 in it."""
+    return max(first - address, address - last + 1, 0)
 
 
 def element(name: str, index: int, shape: Sequence[int]) -> str:
-    """`name[i][j]` where the shape is known, else the index in elements from the start."""
-    if not shape or np.prod(shape) <= index:
+    """`name[i][j]` where the shape is known, else the index in elements from the start. What is
+    outside is outside along the first side."""
+    inner = math.prod(shape[1:])
+    if len(shape) < 2 or not inner:
         return f"{name}[{index}]"
-    return name + "".join(f"[{i}]" for i in np.unravel_index(index, shape))
+    rest = np.unravel_index(index % inner, shape[1:])
+    return f"{name}[{index // inner}]" + "".join(f"[{i}]" for i in rest)
 
 
+SEGMENT = "in_shared_segment"  # launch.h's own variable, by which it finds the segment
 SIZES = {"char": 1, "bool": 1, "short": 2, "int": 4, "unsigned": 4, "float": 4, "double": 8}
 
 
-def shared_arrays(
-    library: Path, text: str, bases: list[int]
-) -> list[tuple[str, int, int, tuple[int, ...], int]]:
-    """Name, address, bytes, shape and item size (0: unknown) of every __shared__ variable."""
+@dataclass(frozen=True)
+class Shared:
+    """One __shared__ variable of a launch; `item` is 0 where the size of an element is unknown."""
+
+    name: str
+    first: int  # address
+    bytes: int
+    shape: tuple[int, ...] = ()
+    item: int = 0
+    dynamic: bool = False
+
+
+@functools.lru_cache(maxsize=256)
+def shared_symbols(library: Path) -> tuple[tuple[str, int, int], ...]:
+    """Each static __shared__ variable and what guards it: the symbol, its first byte in the
+    library's thread-local segment and the one after its last."""
+    rows = [line.split() for line in tool("readelf", "-sW", str(library)).splitlines()]
+    return tuple(
+        (part[7], int(part[1], 16), int(part[1], 16) + int(part[2], 0))
+        for part in rows
+        if len(part) == 8 and part[3] == "TLS" and SEGMENT not in part[7]
+    )
+
+
+def is_guard(symbol: str) -> bool:
+    """Whether a compiler keeps there if a variable was made; the kernel's author knows nothing of
+    it."""
+    return symbol.startswith("_ZGV") or symbol == "__tls_guard"
+
+
+def shared_arrays(library: Path, text: str, bases: list[int], shared_mem: int) -> list[Shared]:
+    """Every __shared__ variable, the dynamic ones with the bytes that the launch gives."""
     found = []
     declared = shared_declarations(text)
-    for line in tool("readelf", "-sW", str(library)).splitlines():
-        part = line.split()
-        if len(part) != 8 or part[3] != "TLS":
+    for symbol, first, last in shared_symbols(library):
+        if is_guard(symbol):
             continue
-        name = next((n for n in declared if re.search(rf"{len(n)}{n}(E|_\d+)?$", part[7])), "")
-        if name:
-            kind, dims = declared[name]
-            bytes_, item = int(part[2], 0), SIZES.get(kind, 0)
-            shape = dims if item and np.prod(dims, dtype=int) * item == bytes_ else ()
-            found.append((name, bases[0] + int(part[1], 16), bytes_, shape, item))
+        name = next((n for n in declared if re.search(rf"{len(n)}{n}(E|_\d+)?$", symbol)), "")
+        kind, dims = declared.get(name, ("", ()))
+        item = SIZES.get(kind, 0)
+        shape = dims if item and math.prod(dims) * item == last - first else ()
+        where = bases[0] + first
+        found.append(Shared(name or "shared memory", where, last - first, shape, item))
     for match in re.finditer(r"\bextern\s+__shared__\s+[^;]*?(\w+)\s+(\w+)\s*\[\s*\]", text):
-        found.append((match[2], bases[1], 227 * 1024, (), SIZES.get(match[1], 0)))
+        item = SIZES.get(match[1], 0)
+        found.append(Shared(match[2], bases[1], shared_mem, (), item, dynamic=True))
     return found
 
 

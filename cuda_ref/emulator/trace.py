@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .places import Places, extent, lines_of
+from .places import Places, extent, is_guard, lines_of, shared_symbols
 from .run import STOPPED, EmulatedKernel
 
 # The names and orders of diagnose.h.
@@ -54,7 +54,7 @@ class Finding:
     """One thing that a kernel must not do, at its first place, `count` times in the launch.
 
     `first` came before `second` in this run; `second` is None where one thread is at fault. `place`
-    is the element as C writes it, for example "scratch[128]".
+    is the element as C writes it, for example "scratch[128]"; `beyond` says what it is outside of.
     """
 
     kind: str
@@ -63,6 +63,7 @@ class Finding:
     first: Access
     second: Access | None = None
     count: int = 1
+    beyond: str = ""
 
     def sentence(self) -> str:
         """What is wrong, with lines and threads."""
@@ -89,7 +90,7 @@ class Finding:
             )
         what = {
             "unwritten": "which no thread has written",
-            "outside": "outside the arrays that were passed",
+            "outside": f"outside {self.beyond}",
             "misaligned": "at an address that is no multiple of its size",
         }
         told = what.get(self.kind, "and waits for threads that never come")
@@ -130,22 +131,24 @@ def trace(
     KernelError: as EmulatedKernel, and where binutils (addr2line, readelf) is missing.
     """
     kernel = EmulatedKernel(source, name, label=label, options=options, traced=True)
-    arrays = [argument for argument in args if isinstance(argument, np.ndarray)]
-    ranges = [bound for array in arrays for bound in extent(array)]
+    arrays = [extent(argument) for argument in args if isinstance(argument, np.ndarray)]
+    symbols = shared_symbols(kernel.path)
+    variables, guards = ([s[1:] for s in symbols if is_guard(s[0]) == i] for i in (False, True))
+    kept = [addresses(part) for part in (arrays, variables, guards)]  # read while it runs
     counts, bases = (ctypes.c_longlong * 3)(), (ctypes.c_ulonglong * 3)()
     tables = (ctypes.c_void_p * 2)()
     library = kernel.library
     with kernel.lock:
         library.cuda_trace_begin(
-            (ctypes.c_ulonglong * max(1, len(ranges)))(*ranges),
-            len(arrays),
+            (ctypes.c_void_p * 3)(*map(ctypes.addressof, kept)),
+            (ctypes.c_int * 3)(len(arrays), len(variables), len(guards)),
             ctypes.c_longlong(logged_block),
         )
         failure, where = kernel.launch(grid, block, args, shared_mem, skip_barrier)
         library.cuda_trace_end(counts, bases, tables)
         reports = table(tables[0], counts[0], REPORT)
         records = table(tables[1], counts[1], RECORD)
-    places = Places(kernel, source, args, list(bases))
+    places = Places(kernel, source, args, list(bases), shared_mem)
     is_access = records["kind"] < LOGGED.index("barrier")
     by_access = reports["kind"] < KINDS.index("diverged")
     by_access |= reports["kind"] == KINDS.index("stray lane")
@@ -156,6 +159,11 @@ def trace(
     if failure and failure != STOPPED:
         findings.append(stuck(kernel, failure, where))
     return Trace(tuple(findings), log, int(counts[2]), ended=not failure)
+
+
+def addresses(ranges: Sequence[tuple[int, int]]) -> ctypes.Array[ctypes.c_ulonglong]:
+    """The ends of `ranges` one after another, as C wants them."""
+    return (ctypes.c_ulonglong * (2 * len(ranges) + 1))(*(end for each in ranges for end in each))
 
 
 def once(findings: Sequence[Finding]) -> list[Finding]:
@@ -199,9 +207,11 @@ def finding(report: np.void, lines: Mapping[int, int], places: Places) -> Findin
     )
     both = kind in ("race", "diverged", "missed", "stray lane")
     accessed = kind in ("race", "unwritten", "outside", "misaligned")
-    place = places.name(int(report["address"]), int(report["bytes"][1])) if accessed else ""
-    count = int(report["count"])
-    return Finding(kind, int(report["block"]), place, first, second if both else None, count)
+    address, size = int(report["address"]), int(report["bytes"][1])
+    place = places.name(address, size) if accessed else ""
+    beyond = places.beyond(address) if kind == "outside" else ""
+    block, count = int(report["block"]), int(report["count"])
+    return Finding(kind, block, place, first, second if both else None, count, beyond)
 
 
 def table(address: int | None, count: int, kind: np.dtype) -> np.ndarray:
