@@ -98,6 +98,9 @@ def one_of(kind: str, name: str, known: Iterable[str]) -> str:
     names = list(known)
     if name in names:
         return name
+    if kind == "pair" and userfile.is_file(name):
+        run = f"python -m compare run {name}"
+        raise Refusal(2, f"{name}: a pair's name is wanted here, no file; a file is run by '{run}'")
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.4) or sorted(names)
     raise Refusal(
         2, f"{kind} {name!r} is unknown; did you mean {' or '.join(map(repr, near[:6]))}?"

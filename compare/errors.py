@@ -40,7 +40,8 @@ KNOWN: tuple[tuple[str, str], ...] = (
     ),
     (
         r"identifier \"?(INFINITY|FLT_MAX|NAN)\"? is undefined",
-        "NVRTC knows no {0}: write __int_as_float(0x7f800000) for infinity",
+        "NVRTC knows no {0}: write __int_as_float of its bits (INFINITY 0x7f800000, NAN 0x7fffffff, "
+        "FLT_MAX 0x7f7fffff)",
     ),
     (
         r"Failed to find C compiler",
@@ -70,6 +71,11 @@ KNOWN: tuple[tuple[str, str], ...] = (
     (
         r"can only concatenate list \(not \"tuple\"\) to list",
         "the grid is a list: Triton wants a tuple, kernel[(n,)]",
+    ),
+    (
+        r"pass numpy or CuPy arrays, not (\w+)",
+        'its launcher got a {0}: write arrays="cupy" in its Implementation, and it gets CuPy\'s '
+        "arrays on a card, numpy's without one",
     ),
     (
         r"cannot be accessed from Triton \(cpu tensor\?\)",

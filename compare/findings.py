@@ -36,6 +36,7 @@ class Asked:
     confirmed: bool = False  # a guess that no answer contradicts, not built from nothing
     share: float = 1.0  # of the elements of its output, those that add in this order
     same_as: str = ""  # an implementation above with the same tree
+    where: str = ""  # what ran it, where it is not this machine's card
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,8 @@ class Bound:
     `allowed` has the reference's shape, float64, and holds |got - ref| at most. `formula` and
     `source` are printed on demand. A bound that only informs has `gates=False`. Where `undecided`
     is True the order of adding may overflow, so that a NaN or an infinity is no fault there; a
-    finite output still has to keep the bound.
+    finite output still has to keep the bound. `note` says what the implementation did not declare
+    and the bound had to take the worst of; it is told where another one of the case declares it.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Bound:
     source: str
     gates: bool = True
     undecided: np.ndarray | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True)

@@ -245,6 +245,7 @@ class Report:
     exit_code: int
     date: str = ""
     notes: tuple[str, ...] = ()
+    next: tuple[str, ...] = ()  # commands that this run's own subjects suggest
     schema: int = SCHEMA
 
 

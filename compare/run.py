@@ -196,6 +196,8 @@ def run(wish: Wish, progress: Callable[[str], None] = lambda text: None) -> Repo
         runner.save = Saver(Path(wish.save), wish)
     cases: list[Case] = []
     notes = list(machine.notes)
+    if not (machine.on_card or wish.shapes):
+        notes += [one.note for one in yours if one.note]
     if wish.ladder and not machine.on_card:
         notes.append("--explain-time needs a card: nothing is timed here")
     if wish.keep:
@@ -221,6 +223,7 @@ def run(wish: Wish, progress: Callable[[str], None] = lambda text: None) -> Repo
         exit_code=1 if runner.stopped else workbench.exit_code(cases),
         date=datetime.date.today().isoformat(),
         notes=tuple(notes),
+        next=tuple(f"python -m compare threads {one.word}" for one in yours if one.emulated),
     )
 
 

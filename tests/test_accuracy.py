@@ -76,6 +76,17 @@ def test_a_result_at_its_bound_passes_and_one_beyond_fails():
     assert over.reasons == (f"error bound: {told}",)
 
 
+def test_how_many_rows_are_right_is_told():
+    """Also where an output is judged in several pieces, and where a row ends in the next one."""
+    value = np.ones((3000, 100))
+    got = value.astype(np.float32)
+    got[::10, 1:] = 2
+    (told,) = judge(got, Reference(value), [bound(value * 0.1)]).reasons
+    assert "29,700 of 300,000 elements beyond the bound, 2,700 of 3,000 rows are right, " in told
+    assert "no row is right, first" in judge(3 * got, Reference(value), [bound(value)]).reasons[0]
+    assert "right" not in verdict([1.5, 2], [1, 2], [0.49, 0]).reasons[0]  # of one side only
+
+
 def test_errors_are_as_they_are_defined():
     found = verdict([[3, 4], [0, -8]], [[3, 4.5], [0, -6]], np.ones((2, 2)))
     assert found.max_abs == 2 and found.error == 2 / 6
@@ -239,7 +250,12 @@ def test_row_sums_catch_what_no_element_shows():
     found = judge(got, reference, tight)
     assert [c.name for c in found.checks if not c.passed] == ["error bound", "row sums"]
     told = next(reason for reason in found.reasons if reason.startswith("row sums"))
-    assert told.startswith("row sums: 1 of 3 rows, the worst is row 1, off by 9e-05")
+    assert told.startswith("row sums: 1 of 3 rows, the worst is row 1, too large by 9e-05")
+    got[1] = value[1] * (1 - 9e-5)
+    told = judge(got, reference, tight).reasons[-1]
+    assert told.startswith("row sums: 1 of 3 rows, the worst is row 1, too small by 9.01e-05")
+    got[1, 3] = NAN
+    assert "the worst is row 1, NaN, allowed" in judge(got, reference, tight).reasons[-1]
 
 
 def test_a_row_of_nan_has_no_sum():

@@ -177,7 +177,46 @@ def test_what_was_recorded_on_a_card_is_whole_and_shown_as_that(pair, host):
     shown = host[pair]
     assert shown.steps == known.steps
     assert shown.in_words == known.in_words
-    assert shown.recorded.startswith("on an H200 (recorded, triton 3.6.0")
+    at = "x".join(map(str, known.shape))  # not the shape that was asked about here
+    assert shown.recorded.startswith(f"on an H200 (recorded at {at}, triton 3.6.0")
+
+
+@pytest.mark.parametrize("pair, name", (("softmax", "softmax"), ("matmul", "matmul ieee")))
+def test_the_interpreters_order_is_not_taken_for_a_kernels(pair, name, host):
+    made = host[pair]
+    assert asked(made, name).where == "under the interpreter"
+    assert asked(made, "softmaxRows" if pair == "softmax" else "matmul_tiled").where == ""
+    assert all(part.startswith("under the interpreter they part") for part in made.parts)
+    text = " ".join(report.lines(made))
+    assert " ".join(text.split()).count("under the interpreter") >= 2
+    for p in made.predictions:
+        assert name not in (p.one, p.other)
+
+
+def test_a_cards_order_stands_under_that_of_the_interpreter():
+    """Where it was recorded at the shape asked about; what needs a card is told in its place."""
+    known = bits.recorded("softmax")
+    rows = next(a for a in known.asked if a.name == "softmaxRows")
+    fast = Asked("cuda", "softmaxRows, fast", reason="needs a card")
+    mine = Asked("triton", "softmax", "numpy's pairwise sum", questions=3)
+    here = bits.on_host(found(asked=(mine, rows, fast), parts=("they part",)))
+    made = bits.with_recorded(here, None, bits_softmax)
+    told = [(a.name, a.where) for a in made.asked]
+    assert told == [
+        ("softmax", "under the interpreter"),
+        ("softmax", "on an H200 (recorded)"),
+        ("softmaxRows", ""),
+        ("softmaxRows, fast", "on an H200 (recorded)"),
+    ]
+    assert made.asked[1].words.startswith("128 interleaved parts in groups of 4")
+    assert made.parts[0].startswith("on an H200 (recorded) they part at column 1")
+    assert made.recorded == "on an H200 (recorded, triton 3.6.0)"
+    lines = report.lines(made)
+    assert max(map(len, lines)) <= 100
+    at = next(n for n, line in enumerate(lines) if line.startswith("  triton softmax  "))
+    assert lines[at + 1].startswith("    under the interpreter")
+    elsewhere = bits.with_recorded(replace(here, shape=(16, 1024)), None, bits_softmax)
+    assert [a.where for a in elsewhere.asked] == ["under the interpreter", "", ""]
 
 
 def test_without_a_card_rounding_is_applied_by_the_tool_itself(host):

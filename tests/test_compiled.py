@@ -42,6 +42,14 @@ def test_triton_softmax_in_numbers(softmax_made):
     assert code.occupancy.share == 1.0
 
 
+def test_a_config_is_told_with_and_without_a_block(softmax_made):
+    from compare.report.compiled import _config
+
+    code = code_of(softmax_made, "softmax")
+    assert _config(code) == "1024, num_warps=4"
+    assert _config(dataclasses.replace(code, options={"num_warps": 8})) == "num_warps=8"
+
+
 @needs_nvrtc
 @needs_emulator
 def test_cuda_softmax_in_numbers(softmax_made):

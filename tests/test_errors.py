@@ -31,6 +31,18 @@ def test_a_known_error_is_answered(text, words):
     assert words in plain(RuntimeError(text))
 
 
+def test_a_launcher_that_got_the_other_arrays_is_told_the_remedy():
+    import torch
+
+    from cuda_ref.kernel import on_card
+
+    with pytest.raises(ValueError) as caught:
+        on_card(torch.zeros(1))
+    assert plain(caught.value).startswith(
+        'its launcher got a Tensor: write arrays="cupy" in its Implementation'
+    )
+
+
 def test_an_unknown_error_keeps_its_kind_and_first_line():
     assert plain(ValueError("  what is this\nand more")) == "ValueError: what is this"
     assert plain(KeyError()) == "KeyError: no message"

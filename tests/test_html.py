@@ -69,7 +69,7 @@ def check_whole(text, scripts):
 def text_of(page):
     """What a page says: its text without tags, spaces folded, entities undone."""
     body = re.sub(r"<(style|script)\b.*?</\1>", " ", page[page.index("<body>") :], flags=re.S)
-    plain = re.sub(r"<[^>]+>", " ", body)
+    plain = re.sub(r"<[^>]+>", " ", re.sub(r"</?code>", "", body))
     for entity, sign in (
         ("&lt;", "<"),
         ("&gt;", ">"),
@@ -131,6 +131,11 @@ def test_a_failure_is_on_the_page(report):
     page = run_page(dataclasses.replace(report, cases=(case,)))
     shown = re.sub(r"<details>.*?</details>", "", page, flags=re.S)
     assert "2 NaN too many" in text_of(shown)
+    third = dataclasses.replace(case.rows[2], accuracy=accuracy)
+    rows = (report.cases[0].rows[0], case.rows[1], third, *case.rows[3:])
+    matched = dataclasses.replace(case, rows=rows, verdict="MATCH")
+    said = text_of(run_page(dataclasses.replace(report, cases=(matched,))))
+    assert said.index(f"FAILED: {third.name}: see below") < said.index("MATCH: ")
     assert 'class="verdict bad">NO<' in page
 
 
@@ -155,7 +160,11 @@ def test_a_lesson_page_is_one_whole_file(pair):
     for what, left, right in found.totals:
         assert what in said and left in said and right in said
     for step in found.steps:
-        assert step.block in said and step.thread in said
+        for words in (step.block, step.thread):
+            assert words.replace("`", "") in said
+    assert f"at {found.facts['recorded_shape']}, recorded on an NVIDIA H200" in said
+    assert "`" not in re.sub(r'<div class="code">.*?</div>', "", page, flags=re.S)
+    assert "<code>num_warps</code>" in page
     for _, _, question, _ in found.tasks:
         assert question in said
 

@@ -14,6 +14,7 @@ import pytest
 from compare import messages, run, workbench
 from compare.device import Broken
 from compare.inputs import sha256
+from compare.pair import Implementation
 from compare.userfile import isolation
 from compare.userfile.isolation import Failure, answers, death
 
@@ -24,7 +25,11 @@ EVERY = {  # implementation -> what its row must say, on a host and on a card
     "shifted": ("the fence around output is overwritten",) * 2,
     "list_grid": ("the grid is a list: Triton wants a tuple", ""),  # a card takes a list
     "unknown": ("has no attribute 'no_such_thing'",) * 2,
-    "hangs": ("did not end within {limit} s; --limit sets the seconds",) * 2,
+    "hangs": (
+        "did not end within {limit} s; unless it hangs, running every thread on the CPU is slow: "
+        "try --shape 1x64, or --limit 32",
+        "did not end within {limit} s; --limit sets the seconds",
+    ),
     "cuda_strays": ("segmentation fault: it read or wrote", "illegal memory access: it read or"),
     "cuda_wrong": ("failing_compile.cu line 2: undeclared is not declared", "undeclared"),
     "no_extern_c": ('write extern "C" before __global__',) * 2,
@@ -166,6 +171,24 @@ def test_the_clock_starts_anew_with_each_answer(monkeypatch):
     os.close(writing)
     assert list(answers(reading, 0.6, threading.Event())) == []
     os.close(reading)
+
+
+@pytest.mark.parametrize(
+    "language, shape, on_card, sentence",
+    (
+        ("triton", (2048, 1024), False, "Triton's interpreter is slow: try --shape 128x1024, or"),
+        ("cuda", (100, 7, 9), False, "every thread on the CPU is slow: try --shape 6x7x9, or"),
+        ("triton", (1, 5), False, "Triton's interpreter is slow: try --limit 240"),
+        ("triton", (2048, 1024), True, "did not end within 60 s; --limit sets the seconds"),
+        ("library", (2048, 1024), False, "did not end within 60 s; --limit sets the seconds"),
+    ),
+)
+def test_one_that_is_slow_without_a_card_is_told_a_smaller_shape(
+    language, shape, on_card, sentence
+):
+    words = isolation.too_slow(Implementation("mine", language, print), shape, 60, on_card)
+    assert sentence in words
+    assert ("--limit 240" in words) is (not on_card and language != "library")
 
 
 @pytest.mark.parametrize(

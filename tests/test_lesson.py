@@ -1,6 +1,8 @@
 """The lesson: sources cut at their labels, words with true numbers, frames, tasks."""
 
+import io
 import re
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -103,6 +105,44 @@ def test_words_are_read_with_their_settings():
     assert found.tasks == {2: {"ask": "why?"}}
 
 
+BUILT_IN = re.compile(r"\b\w*_\w+|\b[a-z]+[A-Z]\w*|\btl\.\w+")  # what can't be a plain word
+FILES = {"softmax": "triton_impl/softmax.py", "matmul": "triton_impl/matmul.py"}
+
+
+def code_names(path):
+    """Every name in a source's code; none of its comments or docstrings."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        kinds = {tokenize.NAME}
+        tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+        return {token.string for token in tokens if token.type in kinds}
+    return set(re.findall(r"[A-Za-z_]\w*", re.sub(r"//[^\n]*", "", text)))
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_every_code_name_of_the_words_is_in_the_source_beside_it(pair):
+    words = steps.words(pair)
+    block, thread = code_names(ROOT / FILES[pair]), code_names(ROOT / "cuda_ref" / CUDA[pair])
+    told = [(text, block) for text in words.block.values()]
+    told += [(text, thread) for text in words.thread.values()]
+    told += [(here, block) for here, _ in words.glossary]
+    told += [(there, thread) for _, there in words.glossary]
+    told += [
+        (text, block | thread) for pairs in (words.questions, words.bits) for text in sum(pairs, ())
+    ]
+    told += [(task["ask"], block | thread) for task in words.tasks.values()]
+    known = {"cuBLAS", *(i.name for i in PAIRS[pair].implementations)}
+    marked = set()
+    for text, source in told:
+        for code in re.findall("`([^`]+)`", text):
+            names = set(re.findall(r"[A-Za-z_]\w*", code))
+            assert names and names <= source, f"{code}: no {names - source} in the source"
+            marked |= names
+        bare = re.sub(r"`[^`]+`|\{\w+\}|\S+/\S+", "", text)
+        assert set(BUILT_IN.findall(bare)) <= known, text
+    assert len(marked) > 12
+
+
 # -- the lesson ------------------------------------------------------------------------------------
 
 
@@ -155,6 +195,8 @@ def test_the_reader_finds_owner_barriers_and_bits():
     text = " ".join(" ".join(line.split()) for line in lines(lesson_of("softmax"), 72))
     assert "Who holds column 700? Thread 47 of 128" in text
     assert "since 700 = 2 * 256 + 188" in text
+    assert "It never names a thread: x, e and cols are blocks of 1024" in text  # without marks
+    assert "no word for it = __syncthreads(), __shared__, threadIdx.x" in text
     assert "The CUDA text writes 5, and each thread runs 19" in text
     assert "WHY THE BITS DIFFER" in text and "no word for it" in text
 
@@ -198,7 +240,10 @@ def test_numbers_in_a_row_are_put_together():
 @whole
 def test_recorded_figures_are_labelled_and_left_out_where_there_are_none():
     found = lesson_of("softmax")
-    assert [row[0] for row in found.totals][-1] == f"on an {found.recorded_on} (recorded)"
+    assert [row[0] for row in found.totals][-1] == "on an H200 (recorded at 2048x1024)"
+    other = lesson_of("matmul")  # told at 256x256x1024, recorded at another shape
+    assert [row[0] for row in other.totals][-1] == "on an H200 (recorded at 2048x2048x2048)"
+    assert "recorded at 2048x2048x2048)" in " ".join(lines(other))
     assert len(found.times) >= 4 and all(us > 0 for _, _, us in found.times)
     without = lesson.build(PAIRS["softmax"], (64, 1024), "sm_80", None)
     assert without.times == () and not any("recorded" in what for what, _ in without.bits)

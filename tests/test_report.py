@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from compare.pairs import softmax
 from compare.report import markdown, terminal
 from compare.report.case import plain_kernel, speed_words
 from compare.report.words import clip, equal_words, microseconds, percent, rate, rule, wrap
@@ -34,6 +35,7 @@ def as_host(report):
             rows=tuple(replace(row, timing=None) for row in case.rows if row.name != "device copy"),
         )
         for case in report.cases
+        if case.clock  # the shapes that a card alone runs without a time
     ]
     return replace(report, machine=machine, cases=tuple(cases))
 
@@ -82,6 +84,119 @@ def test_no_match_names_the_element():
     assert any(line.startswith("  NO MATCH") for line in lines)
     assert any(line.startswith("  FAILED   softmax: error bound") for line in lines)
     assert any("(3, 4)" in line and "want" in line for line in lines)
+
+
+def failing(case, *names, output=True):
+    """The case with wrong rows; their reason names the first faulty element."""
+
+    def of(row):
+        if row.name not in names:
+            return row
+        faults = [replace(row.accuracy.worst, index=(0, n), got=0.25 * n) for n in range(3)]
+        first = faults[0]
+        told = (
+            f"error bound: 9 elements, first at (0, 0): got {first.got:.9g}, want {first.want:.9g}"
+        )
+        wrong = replace(row.accuracy, ok=False, share=200.0, reasons=(told,), faults=tuple(faults))
+        return replace(row, accuracy=wrong, output=row.output if output else "")
+
+    return replace(case, rows=tuple(map(of, case.rows)))
+
+
+def test_an_element_is_told_once():
+    bad = failing(replace(H200.cases[0], verdict="NO MATCH"), "softmax")
+    text = "\n".join(screen(replace(H200, cases=(bad,), exit_code=1)))
+    assert [text.count(f"at (0, {n}): got") for n in range(3)] == [1, 1, 1]
+
+
+def test_what_is_far_beyond_its_bound_fits_its_column():
+    bad = failing(replace(H200.cases[0], verdict="NO MATCH"), "softmax", "softmaxRows")
+    lines = screen(replace(H200, cases=(bad,), exit_code=1))
+    (errors,) = (line for line in lines if line.startswith("  error against float64"))
+    assert errors.count("beyond the bound") == 2 and ".." not in errors
+
+
+def test_what_failed_beside_a_match_stands_before_it():
+    bad = failing(H200.cases[0], "softmax_onepass")
+    lines = screen(replace(H200, cases=(bad,), exit_code=1))
+    start = next(n for n, line in enumerate(lines) if line.startswith("-- softmax"))
+    assert lines[start + 1].startswith("  FAILED   softmax_onepass: error bound: 9 elements")
+    text = "\n".join(lines)
+    assert text.count("FAILED   softmax_onepass") == 1
+    assert "the columns below hold softmax and softmaxRows" in text
+    assert "  MATCH    softmax and softmaxRows: all 2,097,152 elements" in text
+    other = replace(bad, shape=(4, 4), clock=None)
+    lines = screen(replace(H200, cases=(H200.cases[0], other), exit_code=1))
+    assert any(
+        "4x4: softmax_onepass FAILED; softmax and softmaxRows: MATCH, " in line for line in lines
+    )
+
+
+def test_a_host_speaks_of_bits_only_where_they_differ_and_both_are_right():
+    case = replace(as_host(H200).cases[0], words=())
+    row = case.row("softmax")
+    same = tuple(
+        replace(a, verdict="identical", equal=a.total) if a.counterpart == "softmaxRows" else a
+        for a in row.agreements
+    )
+    equal = replace(
+        case, verdict="MATCH BIT FOR BIT", rows=(replace(row, agreements=same), *case.rows[1:])
+    )
+    wrong = replace(failing(case, "softmax"), verdict="NO MATCH")
+    alone = replace(case, verdict="", unstated="one side alone was asked for")
+    assert len(softmax.words(case)) == 1
+    assert [softmax.words(other) for other in (equal, wrong, alone)] == [(), (), ()]
+    words = [terminal.bits_words(each) for each in (case, equal, wrong)]
+    assert words == ["a card's question", "all equal", "."]
+
+
+def summary(report):
+    lines = screen(report)
+    return lines[next(n for n, line in enumerate(lines) if line.startswith("-- summary")) + 2 :]
+
+
+def test_the_summary_names_every_shape_that_was_asked_for():
+    main = H200.cases[0]
+    shapes = ((1024, 256), (1024, 512), (1024, 1024))
+    cases = tuple(replace(main, shape=shape) for shape in shapes)
+    cases = (*cases[:2], replace(cases[2], verdict="NO MATCH"))
+    for report in (replace(H200, cases=cases), as_host(replace(H200, cases=cases))):
+        names = [line.split()[1:3] for line in summary(report)[:3]]
+        assert names == [["1024x256", "yes"], ["1024x512", "yes"], ["1024x1024", "NO"]]
+    untimed = replace(main, shape=(8, 8), clock=None, verdict="NO MATCH")
+    (line, *rest) = summary(replace(H200, cases=(main, untimed)))
+    assert line.split()[:3] == ["softmax", "2048x1024", "NO"] and "8x8" not in " ".join(rest)
+
+
+@pytest.mark.parametrize(
+    "typed, kept",
+    (
+        ("run a.py --json x.json --shape 4x4", "run a.py --shape 4x4"),
+        ("run a.py --json=x.json --md x --html x --junit x --save d --outputs 'd e'", "run a.py"),
+        ("run a.py --only 'softmax, CUDA bits'", "run a.py --only 'softmax, CUDA bits'"),
+    ),
+)
+def test_what_to_do_next_overwrites_no_report(typed, kept):
+    bad = failing(replace(H200.cases[0], verdict="NO MATCH"), "softmax")
+    report = replace(H200, cases=(bad,), exit_code=1, command=f"python -m compare {typed}")
+    last = " ".join(" ".join(screen(report)[-2:]).split())
+    assert last.endswith(f"next: python -m compare {kept} --explain")
+
+
+def test_a_run_says_itself_what_to_do_next():
+    steps = ("python -m compare threads mine.py",)
+    right = screen(replace(H200, next=steps))
+    assert right[-1].endswith("exit 0   next: python -m compare threads mine.py")
+    bad = failing(replace(H200.cases[0], verdict="NO MATCH"), "softmax")
+    command = f"python -m compare run mine.py --only {'x' * 20}"
+    report = replace(H200, cases=(bad,), exit_code=1, next=steps, command=command)
+    explain, threads = screen(report)[-2:]  # a command is not cut where it does not fit
+    assert explain.endswith(f"next: {command} --explain")
+    assert threads.strip() == "python -m compare threads mine.py"
+    explained = screen(replace(report, command=f"{command} --explain"))
+    assert explained[-1].endswith("exit 1   next: python -m compare threads mine.py")
+    nothing = screen(replace(H200, cases=(), exit_code=1, next=steps))
+    assert nothing[-1].endswith("next: python -m compare doctor")
 
 
 def test_a_missing_side_is_a_column_with_its_reason():

@@ -1,6 +1,7 @@
 """A user's file: what it may say, and one sentence for what it may not."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +73,90 @@ def test_a_port_stands_among_the_others():
     assert yours.pair.implementations[0].counterparts[:2] == ("my_cuda", "softmaxRows")
 
 
+def test_without_a_card_a_port_runs_at_a_smaller_shape_and_says_so():
+    wish = run.Wish(pairs=(str(EXAMPLES / "my_softmax.py"),), cpu=True, only=("my_cuda",))
+    report = run.run(wish)
+    assert [case.shape for case in report.cases] == [(256, 1024)]
+    (note,) = report.notes
+    assert note.startswith("softmax runs at 256x1024, not at its own 2048x1024: without a card my_")
+    assert report.next == (f"python -m compare threads {EXAMPLES / 'my_softmax.py'}",)
+    asked = run.run(replace(wish, shapes=("9x65",)))
+    assert (asked.notes, asked.cases[0].shape) == ((), (9, 65))
+
+
+def test_the_shapes_of_a_card_and_of_a_pair_without_a_file_are_the_pairs_own():
+    yours = userfile.load(EXAMPLES / "my_softmax.py", PAIRS)
+    assert yours.pair.shapes(True) == PAIRS["softmax"].shapes(True) == ((2048, 1024),)
+    assert PAIRS["softmax"].shapes(False) == ((2048, 1024),)
+    own = userfile.load(EXAMPLES / "vector_add.py", PAIRS)
+    assert (own.note, own.pair.shapes(False)) == ("", ((100000,),))
+    base = PAIRS["matmul"]
+    mine = Implementation("mine", "triton", print)
+    assert userfile.attached(base, [mine]).shapes(False) == base.shapes(False)
+
+
+def test_only_a_file_with_a_cuda_kernel_is_to_be_taken_apart(tmp_path):
+    text = "PAIR = 'softmax'\nIMPLEMENTATIONS = [Implementation('mine', '{}', print)]\n"
+    assert load(tmp_path, HEAD + text.format("cuda")).emulated
+    assert not load(tmp_path, HEAD + text.format("triton")).emulated
+
+
+DEPTH = (
+    "PAIR = 'softmax'\n"
+    "IMPLEMENTATIONS = [Implementation('mine', 'library', print, facts={'sum_depth': DEPTH})]\n"
+)
+
+
+@pytest.mark.parametrize("depth", ("lambda cols: cols // 32 + 5", "37"))
+def test_a_port_may_declare_how_many_additions_follow_each_other(tmp_path, depth):
+    mine = load(tmp_path, HEAD + DEPTH.replace("DEPTH", depth)).pair.implementations[0]
+    pair_ = PAIRS["softmax"]
+    reference = pair_.reference(pair_.inputs((4, 1024), "random", 1), (4, 1024), 1)
+    told, worst = (
+        pair_.bounds(reference, one, "random", (4, 1024))[0]
+        for one in (mine, replace(mine, facts={}))
+    )
+    assert "D = 37," in told.formula and told.note == ""
+    assert "D = 1024," in worst.formula
+    assert worst.note == "declares no sum_depth: its bound takes 1,024 additions in a row"
+    assert (told.allowed < worst.allowed).all()
+
+
+@pytest.mark.parametrize(
+    "depth, sentence",
+    (
+        ("'many'", "sum_depth of 'mine' is 'many'; give the most additions"),
+        ("-1", "sum_depth of 'mine' is -1"),
+        ("lambda cols: cols / 32", "sum_depth of 'mine' is 32.0; give"),
+        ("lambda cols: lost", "line 4: sum_depth of 'mine' raised NameError: name 'lost'"),
+    ),
+)
+def test_a_depth_that_is_none_is_refused(tmp_path, depth, sentence):
+    assert sentence in refused(tmp_path, HEAD + DEPTH.replace("DEPTH", depth))
+
+
+def test_who_declares_nothing_is_told_beside_those_who_do(capsys):
+    assert main(["run", str(EXAMPLES / "my_softmax.py"), "--shape", "9x65", "--cpu"]) == 0
+    text = capsys.readouterr().out
+    for name in ("my_triton", "my_cuda"):
+        said = f"note     {name}: declares no sum_depth: its bound takes 65 additions in a row"
+        assert said in text
+    assert "torch.softmax: declares" not in text
+    assert text.rstrip().endswith(f"python -m compare threads {EXAMPLES / 'my_softmax.py'}")
+
+
+def test_where_a_triton_port_fails_the_cuda_port_still_stands_on_the_right(capsys, tmp_path):
+    text = (EXAMPLES / "my_softmax.py").read_text()
+    (tmp_path / "my_softmax.cu").write_text((EXAMPLES / "my_softmax.cu").read_text())
+    (tmp_path / "mine.py").write_text(text.replace("def my_triton(x, out):", "def my_triton(x):"))
+    assert main(["run", str(tmp_path / "mine.py"), "--shape", "4x64", "--cpu"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    at = next(n for n, line in enumerate(lines) if line.startswith("-- softmax"))
+    assert lines[at + 1].startswith("  FAILED   my_triton: TypeError: my_triton() takes 1")
+    assert "           the columns below hold softmax and my_cuda" in lines
+    assert any(line.startswith("  MATCH    softmax and my_cuda: all 256 el") for line in lines)
+
+
 def test_a_cuda_port_alone_is_the_counterpart_of_the_pairs_own_kernel(tmp_path):
     text = HEAD + (
         "PAIR = 'softmax'\n"
@@ -128,6 +213,7 @@ ONE = "PAIR = 'softmax'\nIMPLEMENTATIONS = [Implementation('mine', {})]\n"
         (ONE.format("'cuda', print, precision='tf32'"), "has precision 'tf32'; choose 'ieee'"),
         (ONE.format("'cuda', print, needs=('tpu',)"), "has needs 'tpu'"),
         (ONE.format("'cuda', print, counterparts=('softmaxrows',)"), "choose 'softmaxRows'"),
+        (ONE.format("'cuda', print, facts=3"), "has facts 3; give a dict"),
         (ONE.format("'cuda', 5"), "has entry 5; give a function"),
         (ONE.format("'cuda', print").replace("mine", "softmax"), "a name that another one has"),
         (ADD.replace('"add"', '"softmax"'), "there is a pair 'softmax' already"),

@@ -1,5 +1,7 @@
 """From a pair to a verdict and an exit code, on a small pair of its own."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -297,8 +299,6 @@ def test_one_side_alone_may_be_asked_for():
 
 def test_a_failed_gate_is_exit_1():
     (case,) = run(pair())
-    from dataclasses import replace
-
     assert workbench.exit_code([replace(case, failed_gates=("no",))]) == 1
 
 
@@ -322,6 +322,23 @@ def test_without_a_card_a_probe_asks_for_the_first_rows_where_they_are_independe
     right = Implementation("right", "cuda", double, arrays="cupy")
     (case,) = run(pair(implementations=(lead, right)), shapes=[(300, 2)])
     assert asked == [300, rows] and case.verdict == "MATCH BIT FOR BIT"
+    asked.clear()
+    right = Implementation("right", "cuda", counted, arrays="cupy")  # alone, as a file's kernel is
+    run(pair(implementations=(lead, right)), shapes=[(300, 2)], only=("right",))
+    assert asked == [300, rows]
+
+
+def test_what_a_bound_took_the_worst_of_is_told_where_another_declares_it():
+    def noted(ref, implementation, data, shape):
+        (found,) = bounds(ref, implementation, data, shape)
+        return [replace(found, note="declares nothing" if implementation.name == "left" else "")]
+
+    (case,) = run(pair(bounds=noted))
+    assert [row.notes for row in case.rows] == [("declares nothing",), ()]
+    (alone,) = run(pair(bounds=noted), only=("left",))
+    assert alone.rows[0].notes == ()
+    (wrong,) = run(pair(bounds=noted, triton=spoiled(9.0)))
+    assert wrong.row("left").notes == ()
 
 
 def test_every_hash_is_kept():

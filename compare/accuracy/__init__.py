@@ -80,16 +80,19 @@ def _row_sums(got: np.ndarray, want: np.ndarray, bounds: Sequence[Bound]) -> Che
     allowed = np.zeros_like(want)
     if gating := [bound.allowed for bound in bounds if bound.gates]:
         allowed = np.broadcast_to(gating[0], got.shape).sum(axis=1)
-    distance = np.abs(got.sum(axis=1, dtype=np.float64) - want)
+    off = got.sum(axis=1, dtype=np.float64) - want
+    distance = np.abs(off)
     distance[~np.isfinite(want)] = 0  # a row that holds NaN is judged by its elements alone
     share = shares(distance, allowed)
     worst = int(share.argmax())
     passed = bool(share[worst] <= 1)
     reason = ""
     if not passed:
+        by = distance[worst]
+        way = f"too {'large' if off[worst] > 0 else 'small'} by {by:.3g}"
         reason = (
-            f"{int((share > 1).sum()):,} of {want.size:,} rows, the worst is row {worst}, off by "
-            f"{distance[worst]:.3g}, allowed {allowed[worst]:.3g}"
+            f"{int((share > 1).sum()):,} of {want.size:,} rows, the worst is row {worst}, "
+            f"{'NaN' if math.isnan(by) else way}, allowed {allowed[worst]:.3g}"
         )
     return Check(name, passed, float(share[worst]), reason, formula, "the triangle inequality")
 

@@ -33,6 +33,7 @@ class Walk:
         self.worst_share = -1.0
         self.faults: list[int] = []
         self.fault_count = 0
+        self.faulty_rows: set[int] = set()
         self.specials: Counter[str] = Counter()
         self.misplaced = 0
         self.first_misplaced = 0
@@ -74,6 +75,8 @@ class Walk:
         if faulty is not None and faulty.any():
             found = np.flatnonzero(faulty)
             self.fault_count += found.size
+            if len(self.shape) == 2:
+                self.faulty_rows.update(np.unique((found + piece.start) // self.shape[1]).tolist())
             self.faults += [piece.start + int(k) for k in found[: FAULTS - len(self.faults)]]
 
     def _special(self, piece: slice, distance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -116,9 +119,17 @@ class Walk:
                 where = f"{self.beyond[i]:,} of {self.value.size:,} elements beyond the bound"
                 allowed = self.allowed[i][self.first_beyond[i]]
                 told = f"{self._told(self.first_beyond[i])}, allowed {allowed:.3g}"
-                reason = f"{where}, {told}"
+                reason = f"{where}{self._right_rows() if bound.gates else ''}, {told}"
             yield Check(bound.name, not self.beyond[i], self.share[i], reason, bound.formula,
                         bound.source, bound.gates)  # fmt: skip
+
+    def _right_rows(self) -> str:
+        """How many rows are right: whether a fault is a row's own or everywhere."""
+        rows = self.shape[0] if len(self.shape) == 2 else 0
+        if rows < 2:
+            return ""
+        right = rows - len(self.faulty_rows)
+        return f", {right:,} of {rows:,} rows are right" if right else ", no row is right"
 
     def _index(self, at: int) -> tuple[int, ...]:
         return tuple(int(i) for i in np.unravel_index(at, self.shape))

@@ -13,7 +13,7 @@ from compare import run as runs
 from compare import workbench
 from compare.bits.lab import Lab
 from compare.device import stream
-from compare.findings import Bits, Variant
+from compare.findings import Asked, Bits, Variant
 from compare.results import from_json, to_json, write_text
 
 KNOWN = ("softmax", "matmul")
@@ -46,7 +46,7 @@ def build(wish: runs.Wish, progress: Callable[[str], None] = lambda text: None) 
         lab = Lab(machine, pair, shape, family, wish.seed, progress, runs.PROCESSES)
         found: Bits = parts.build(lab)
         if not machine.on_card:
-            found = with_recorded(found, lab, parts)
+            found = with_recorded(on_host(found), lab, parts)
     runner = workbench.Runner(machine)
     facts = runs.machine_facts(machine, runner)
     code = 1 if any(note.split(": ")[0] in found.targets for note in found.notes) else 0
@@ -70,8 +70,9 @@ def with_recorded(found: Bits, lab: Lab, parts: Any) -> Bits:
     known = recorded(found.pair)
     if known is None:
         return found
-    name = f"on an {known.machine['card_name'].removeprefix('NVIDIA ')} (recorded, triton "
-    name += f"{known.machine['versions']['triton']})"
+    card = f"on an {known.machine['card_name'].removeprefix('NVIDIA ')}"
+    at = "" if known.shape == found.shape else f" at {'x'.join(map(str, known.shape))}"
+    name = f"{card} (recorded{at}, triton {known.machine['versions']['triton']})"
     made: dict[str, Any] = {
         "recorded": name,
         "ingredients": known.ingredients,
@@ -81,12 +82,51 @@ def with_recorded(found: Bits, lab: Lab, parts: Any) -> Bits:
     }
     if not found.mixtures:
         made["mixtures"] = known.mixtures
+    if known.shape == found.shape:
+        made["asked"] = with_cards(found.asked, known.asked, f"{card} (recorded)")
+        kernels = [part for part in known.parts if "numpy" not in part]
+        made["parts"] = tuple(f"{card} (recorded) {part}" for part in kernels)
     if hasattr(parts, "recorded_prediction") and known.shape == found.shape:
         seen = next((p.seen for p in known.predictions if p.other == parts.FULL), None)
         where = name.replace(" (", ", ").rstrip(")")
         more = parts.recorded_prediction(lab, known.more.get("cuts", {}), seen, where)
         made["predictions"] = (*more, *found.predictions)
     return replace(found, **made)
+
+
+def on_host(found: Bits) -> Bits:
+    """The answer of a machine without a card, in which nobody takes numpy's order for a kernel's:
+    the interpreter adds with numpy, and torch on a CPU adds as no card does."""
+    interpreted = {a.name for a in found.asked if a.label == "triton" and not a.reason}
+
+    def said(name: str) -> str:
+        return f"{name} (interpreter)" if name in interpreted else name
+
+    ran = {"triton": "under the interpreter", "torch": "on the CPU"}
+    return replace(
+        found,
+        asked=tuple(
+            replace(a, same_as=said(a.same_as), where="" if a.reason else ran.get(a.label, ""))
+            for a in found.asked
+        ),
+        parts=tuple(f"under the interpreter {part}" for part in found.parts),
+        predictions=tuple(
+            replace(p, one=said(p.one), other=said(p.other)) for p in found.predictions
+        ),
+    )
+
+
+def with_cards(here: Sequence[Asked], there: Sequence[Asked], where: str) -> tuple[Asked, ...]:
+    """What was asked here, and under it what a card's order was recorded to be, where the one here
+    is another's or could not be asked."""
+    known = {asked.name: replace(asked, where=where, same_as="") for asked in there}
+    told: list[Asked] = []
+    for asked in here:
+        card = known.get(asked.name)
+        wanted = card is not None and not card.reason and (asked.reason or asked.where)
+        told += [] if wanted and asked.reason else [asked]
+        told += [card] if card and wanted else []
+    return tuple(told)
 
 
 def recorded(pair: str) -> Bits | None:

@@ -84,7 +84,8 @@ def try_task(pair: Pair, shape: Shape, number: int, answer: str) -> tuple[list[s
         right, said = check(pair, shape, number, answer)
     except ValueError as error:
         raise Refusal(2, f"--try {number}: {error}") from None
-    return [*said, "RIGHT" if right else "NOT RIGHT"], 0 if right else 1
+    verdict = {True: ["RIGHT"], False: ["NOT RIGHT"], None: []}[right]
+    return [*said, *verdict], 0 if right else 1
 
 
 def task_facts(pair: Pair, shape: Shape, thread: Implementation) -> dict[str, str]:

@@ -118,11 +118,15 @@ def runs(numbers: Sequence[int]) -> str:
 def recorded_facts(
     recorded: Report | None, pair: Pair, block: Implementation, thread: Implementation
 ) -> dict[str, str]:
-    """What a recorded report says of the two: cold times and equal bits, with the card's name."""
+    """What a recorded report says of the two: cold times and equal bits, with the card's name and
+    the shape that they are of."""
     case = next((c for c in recorded.cases if c.pair == pair.name), None) if recorded else None
     if recorded is None or case is None:
         return {}
-    found = {"recorded_on": str(recorded.machine.get("card_name", "a card"))}
+    found = {
+        "recorded_on": str(recorded.machine.get("card_name", "a card")),
+        "recorded_shape": "x".join(map(str, case.shape)),
+    }
     rows = {"triton_us": case.row(block.name), "cuda_us": case.row(thread.name)}
     found |= {name: f"{row.timing.cold.us:.2f}" for name, row in rows.items() if timed(row)}  # type: ignore[union-attr]
     row = rows["triton_us"]
@@ -235,7 +239,8 @@ def totals(
         found.append(("levels of the fold", levels, f"{known['cuda_levels']}, in shared memory"))
     if "triton_us" in known or "cuda_us" in known:
         us = [f"{known[name]} us" if name in known else "." for name in ("triton_us", "cuda_us")]
-        found.append((f"on an {known['recorded_on']} (recorded)", us[0], us[1]))
+        card = known["recorded_on"].removeprefix("NVIDIA ")
+        found.append((f"on an {card} (recorded at {known['recorded_shape']})", us[0], us[1]))
     return tuple(found)
 
 

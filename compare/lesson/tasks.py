@@ -21,7 +21,7 @@ from compare.pair import Implementation, Pair, Shape
 DATA = "spike"  # on which a missing barrier shows
 SEED = 20260901
 SAMPLES = 1000
-Verdict = tuple[bool, list[str]]
+Verdict = tuple[bool | None, list[str]]  # None where the answer is none that could be judged
 
 
 class Unanswerable(ValueError):
@@ -60,15 +60,16 @@ def barrier_task(
         raise Unanswerable(f"{answer} can't be read ({reason}); name a .cu file") from None
     launch = launched(pair, tuple(min(size, 64) for size in shape), thread)
     name = Path(answer).name
+    mine, own = written(text), written(launch.file.read_text(encoding="utf-8"))
+    if mine != own - 1:
+        counted = f"{name} has {mine} barriers, {launch.file.name} has {own}"
+        return None, [f"{counted}: take out exactly one"]
     found = trace(
         text, launch.name, launch.grid, launch.block, launch.args, launch.shared_mem,
         label=name, options=launch.options,
     )  # fmt: skip
-    fewer = written(launch.file.read_text(encoding="utf-8")) - written(text)
-    said = [f"{name}: {written(text)} barriers; run on {DATA} data:"]
+    said = [f"{name}: {mine} barriers; run on {DATA} data:"]
     said += [f"  {finding.sentence()}" for finding in found.findings[:4]] or ["  nothing collides"]
-    if fewer != 1:
-        return False, [*said, f"  {fewer} barriers are missing; take out exactly one"]
     races = [
         {begins(text, finding.first.line), begins(text, finding.second.line)}
         for finding in found.findings

@@ -27,6 +27,7 @@ from compare.pairs.common import (
 
 NAME = "softmax"
 EPS = 2.0**-23
+DEPTH = "sum_depth"  # the fact that says how many additions are on any path of the sum at most
 HUGE = 1e300  # 2^24 columns in an unknown order: nothing but zeros can be judged
 OFFSET = 0.05  # added a row, so that a kernel that keeps exp's argument unshifted overflows
 OFFSET_ROWS = 2048  # after which it starts again: 102.35 at most
@@ -128,6 +129,9 @@ def bounds(
         "the products of errors",
         "first-order error analysis: c_e and c_t from the CUDA C++ Programming Guide's tables of "
         "expf and __expf, D additions at most on any path of the sum, a division of 2 ULP",
+        note=""
+        if DEPTH in facts or depth < 2
+        else f"declares no {DEPTH}: its bound takes {depth:,} additions in a row",
     )
     return theorem, scaled_tolerance(ref.value, 1e-5, EPS, cols)
 
@@ -171,8 +175,10 @@ def torch_softmax(x: Any, out: Any) -> None:
 
 
 def declared_depth(implementation: Implementation, cols: int) -> int:
-    """`facts["sum_depth"](cols)`, COLS where it is not declared; more where few threads add."""
-    depth = implementation.facts.get("sum_depth", lambda n: n)(cols)
+    """`facts["sum_depth"]`, a number or a function of the columns; COLS where it is not declared,
+    and more where few threads add."""
+    declared = implementation.facts.get(DEPTH, cols)
+    depth = declared(cols) if callable(declared) else declared
     options = implementation.options
     if "num_warps" in options or "rows" in options:  # a row may be left to one of the warps
         warps = options.get("num_warps", 1) if options.get("rows", 1) == 1 else 1
@@ -244,10 +250,9 @@ def _rows_traffic(shape: Shape) -> Mapping[str, int]:
 def words(case: Any) -> Sequence[str]:
     """What a results.Case can't say in figures."""
     if not case.bits_count:
-        return (
-            "bit for bit is a question for a card: here one exp is numpy's, the other the C "
-            "library's",
-        )
+        here = "here one exp is numpy's, the other the C library's"
+        words = (f"bit for bit is a question for a card: {here}",)
+        return words if case.verdict == "MATCH" else ()
     if case.cuda == "softmaxRows" and case.row("softmax_onepass") is not None:
         return ("softmaxRows is the teaching kernel; softmax_onepass is what an expert writes",)
     return ()
@@ -346,7 +351,8 @@ PAIR = Pair(
             "library",
             "compare.pairs.softmax:torch_softmax",
             label="torch",
-            facts={"c_e": 4.0, "c_t": 1.0},  # its order of adding is not documented: D = COLS
+            # its order of adding is not documented
+            facts={"c_e": 4.0, "c_t": 1.0, "sum_depth": lambda cols: cols},
         ),
     ),
     shapes=lambda on_card: ((2048, 1024),),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from tabulate import tabulate
 
@@ -70,13 +72,13 @@ def orders(found: Bits) -> list[str]:
     ]
     for asked in found.asked:
         out += order_lines(asked)
-    formulas = [(asked, asked.formula) for asked in found.asked if asked.formula]
     shown: dict[str, str] = {}
-    for asked, text in formulas:
-        shown.setdefault(text, name_of(asked))
+    for asked in found.asked:
+        if asked.formula:
+            shown.setdefault(asked.formula, ", ".join(filter(None, (name_of(asked), asked.where))))
     out.append("")
     for text, name in list(shown.items())[:4]:
-        out += wrap(f"  {name}  {text}", len(name) + 4)
+        out += wrap(f"  {name}  {text}", 6)
     if len(shown) > 1:
         out.append("  [..] is a running sum from left to right")
     for text in found.parts[:3]:
@@ -101,9 +103,12 @@ def order_lines(asked: Asked) -> list[str]:
     if asked.share < 1:
         words += f" ({percent(asked.share)} of the elements; the others add in another order)"
     pieces = [piece.strip() for piece in wrap(words, 0, ORDER_WIDTH)] or [""]
-    first = f"  {name_of(asked):<34}{pieces[0]:<{ORDER_WIDTH}}"
-    first += "" if asked.reason else f"{asked.questions:>12,}"
-    return [first.rstrip(), *(f"{'':36}{piece}" for piece in pieces[1:])]
+    names = [name_of(asked), *(f"  {line}" for line in textwrap.wrap(asked.where, 31))]
+    counts = ["" if asked.reason else f"{asked.questions:,}"]
+    return [
+        f"  {name:<34}{piece:<{ORDER_WIDTH}}{count:>12}".rstrip()
+        for name, piece, count in zip_longest(names, pieces, counts, fillvalue="")
+    ]
 
 
 def prediction_words(found: Prediction) -> str:

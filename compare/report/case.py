@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 
+from compare.report.failures import aside, aside_lines, failure_lines
 from compare.report.tables import COPY, check_lines, has_cold, implementations, short, sizes
 from compare.report.tables import ratio_to_cuda as ratio_to_cuda
 from compare.report.timing import ladder_lines
@@ -34,23 +35,16 @@ def groups(cases: Sequence[Case]) -> list[list[Case]]:
     return list(found.values())
 
 
-def wrong(group: Sequence[Case]) -> bool:
-    """Whether anything in these cases failed."""
-    return any(
-        case.failed_gates or any(row.accuracy and not row.accuracy.ok for row in case.rows)
-        for case in group
-    )
-
-
 def block(group: Sequence[Case], recorded: Report | None, explain: bool = False) -> list[str]:
-    """One pair at one precision: two columns, verdicts, the table, the other shapes."""
+    """One pair at one precision: what failed beside a match, two columns, verdicts, the table, the
+    other shapes."""
     main = group[0]
     named = f"{title(main)} float32{precision_words(main)}{data_words(main)}"
     lines = [rule(named, f"input {input_name(main)}")]
     if not_here(main):
         return [*lines, f"  not run  {main.unstated or main.rows[0].skipped}"]
-    lines += [*two_columns(main, recorded), ""]
-    lines += verdict_lines(main, recorded) + speed_lines(main) + failure_lines(main)
+    lines += [*aside_lines(main), *two_columns(main, recorded), ""]
+    lines += verdict_lines(main, recorded) + speed_lines(main) + failure_lines(main, aside(main))
     timed = [case for case in group if case.clock]
     if len(timed) > 1:
         lines += ["", *sizes(timed)]
@@ -140,7 +134,9 @@ def error_cell(row: Row) -> str:
         return row.skipped
     if math.isnan(row.accuracy.error):
         return "failed: see below"
-    return f"{error_words(row.accuracy.error):<12} {percent(row.accuracy.share)} of allowed"
+    share = row.accuracy.share
+    of_allowed = f"{percent(share)} of allowed" if share < 99.9 else "beyond the bound"
+    return f"{error_words(row.accuracy.error):<12} {of_allowed}"
 
 
 def time_cell(row: Row, state: str, case: Case) -> str:
@@ -232,6 +228,9 @@ def one_line(case: Case, verdict: bool = True) -> str:
         return case.unstated or "see below"
     lead = f"{case.verdict}, " if verdict else ""
     total = f"all {agreement.total:,} elements" if not verdict else "all"
+    if fallen := " and ".join(row.name for row in aside(case)):
+        both = f"{case.triton} and {case.cuda}: "
+        lead = f"{fallen} FAILED; {both}{lead}" if verdict else both
     if case.verdict == "NO MATCH":
         bad = [row.name for row in case.rows if row.accuracy and not row.accuracy.ok]
         if bad:
@@ -280,22 +279,3 @@ def speed_words(ratio: Ratio, against: str) -> str:
     if ratio.verdict == "SAME":
         return f"Triton's time is {against}'s, {ratio.state}: ratio {ratio.value:.3f} {span}"
     return f"{ratio.reason or 'the interval holds both'}: ratio {ratio.value:.3f} {span}"
-
-
-def failure_lines(case: Case) -> list[str]:
-    """Rows that failed, with their reasons and first faults; gates; what is not as usual."""
-    lines: list[str] = []
-    for row in case.rows:
-        if row.accuracy is not None and not row.accuracy.ok:
-            for reason in row.accuracy.reasons or ("no reason given",):
-                lines += wrap(f"  FAILED   {row.name}: {reason}", 11)
-            for fault in row.accuracy.faults[:3]:
-                lines.append(
-                    f"           at {fault.index}: got {fault.got:.9g}, want {fault.want:.9g}, "
-                    f"allowed {fault.allowed:.2g}"
-                )
-        lead = "           " if row.accuracy and not row.accuracy.ok else f"  note     {row.name}: "
-        lines += [line for note in row.notes for line in wrap(f"{lead}{note}", 11)]
-    for gate in case.failed_gates:
-        lines += wrap(f"  GATE     {gate}", 11)
-    return lines

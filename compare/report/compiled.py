@@ -115,8 +115,8 @@ def _model(built: Built) -> str:
 def _config(code: Code) -> str:
     if code.language == "cuda":
         return " ".join(code.options.get("options", ())) or "no options"
-    sizes = [str(v) for k, v in code.options.items() if k.startswith("BLOCK")]
-    return f"{'x'.join(sizes)}, num_warps={code.options['num_warps']}"
+    sizes = "x".join(str(v) for k, v in code.options.items() if k.startswith("BLOCK"))
+    return ", ".join(filter(None, (sizes, f"num_warps={code.options['num_warps']}")))
 
 
 def _occupancy(code: Code) -> str:

@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from compare.report import case as cases
 from compare.report import plots, terminal
+from compare.report.failures import aside, failure_lines, wrong
 from compare.report.page import SIDES, page
 from compare.report.words import equal_words, error_words, microseconds, percent, shape_words
 from compare.results import Case, Report, Row
@@ -41,14 +42,14 @@ def run_page(run: Report, recorded: Report | None = None) -> str:
         script_files=("page.js",),
         summary=[
             {
-                "id": group["id"],
-                "name": group["name"],
-                "kind": group["kind"],
-                "match": terminal.match_words(each),
-                "bits": terminal.bits_words(each[0]),
-                "time": terminal.time_words(run, each[0]),
+                "id": found[index]["id"],
+                "name": name,
+                "kind": {"yes": "good", "NO": "bad"}.get(match, ""),
+                "match": match,
+                "bits": bits,
+                "time": time,
             }
-            for group, each in zip(found, cases.groups(run.cases), strict=True)
+            for index, (name, match, bits, time) in terminal.summary_rows(run)
         ],
         notes=run.notes,
         groups=found,
@@ -63,11 +64,12 @@ def group_of(index: int, group: Sequence[Case], recorded: Report | None) -> dict
     here = [case for case in group if not cases.not_here(case)]
     lines = cases.two_columns(main, recorded) if here else []
     rows = [split_columns(line) for line in lines]
-    said = [*cases.verdict_lines(main, recorded), *cases.speed_lines(main)]
+    fallen = [f"FAILED   {row.name}: see below" for row in aside(main)]
+    said = [*fallen, *cases.verdict_lines(main, recorded), *cases.speed_lines(main)]
     verdict = [re.sub(r"^([A-Z ]+?) {2,}", r"\1: ", line.strip()) for line in said]
     if not here:
         verdict = [f"not run: {main.unstated or main.rows[0].skipped}"]
-    kind = "bad" if cases.wrong(group) else "good" if main.verdict.startswith("MATCH") else ""
+    kind = "bad" if wrong(group) else "good" if main.verdict.startswith("MATCH") else ""
     return {
         "id": f"pair-{index}",
         "name": f"{cases.title(main)} float32{cases.precision_words(main)}",
@@ -77,7 +79,7 @@ def group_of(index: int, group: Sequence[Case], recorded: Report | None) -> dict
         "verdict": verdict,
         "heads": rows[0][1:] if rows else [],
         "sides": rows[1:],
-        "failures": [line.strip() for case in group for line in cases.failure_lines(case)],
+        "failures": [line.strip() for case in group for line in failure_lines(case)],
         "cases": [table_of(case) for case in here],
         "shapes": over_shapes(here),
     }

@@ -42,7 +42,7 @@ def lesson_page(lesson: Lesson) -> str:
         moments=[moment_words(shown, frame) for frame in shown.frames] if shown else [],
         trees=trees(shown) if shown else [],
         times=plots.bars(
-            "Cold time of every implementation",
+            f"Cold time of every implementation, {lesson.facts.get('recorded_shape', '')}",
             [(name, SIDES.get(language, "o"), us) for name, language, us in lesson.times],
             "microseconds",
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 
 from compare.lesson_data import Lesson, Step, moment_words, thread_levels
 from compare.report.words import WIDTH, shape_words, wrap
@@ -15,7 +16,7 @@ STACKED = "    "  # before the lines of a source where the columns stand one und
 
 def lines(lesson: Lesson, width: int = WIDTH) -> list[str]:
     """Every line: at most 100 columns, or `width` where the terminal is narrower (then stacked)."""
-    wide = width >= WIDTH
+    wide, lesson = width >= WIDTH, bare(lesson)
     title = lesson.title.upper()
     where = f"{shape_words(lesson.shape)}, float32, compiled for {lesson.arch}"
     found = [title, *wrap(where, 0, min(width, WIDTH)), ""]
@@ -33,6 +34,23 @@ def lines(lesson: Lesson, width: int = WIDTH) -> list[str]:
     found += ["", *small(lesson, width)] if lesson.shown else []
     found += ["", *after(lesson, min(width, WIDTH))]
     return [line.rstrip() for line in found]
+
+
+def bare(lesson: Lesson) -> Lesson:
+    """The lesson without the backticks around names of its sources."""
+
+    def every(pairs: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+        return tuple((one.replace("`", ""), other.replace("`", "")) for one, other in pairs)
+
+    told = every([(step.block, step.thread) for step in lesson.steps])
+    steps = zip(lesson.steps, told, strict=True)
+    return replace(
+        lesson,
+        steps=tuple(replace(step, block=block, thread=thread) for step, (block, thread) in steps),
+        glossary=every(lesson.glossary),
+        questions=every(lesson.questions),
+        bits=every(lesson.bits),
+    )
 
 
 def step_lines(lesson: Lesson, step: Step, width: int, wide: bool) -> list[str]:

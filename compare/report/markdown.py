@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tabulate import tabulate
 
-from compare.report.case import failure_lines, not_here, one_line
+from compare.report.case import not_here, one_line
+from compare.report.failures import failure_lines
 from compare.report.words import equal_words, error_words, microseconds, percent, shape_words
 from compare.results import Case, Report
 

@@ -6,11 +6,12 @@ Jinja2 escapes whatever a page is given; what is passed as markup was made here,
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from compare.steps import Part, dedented
 
@@ -32,12 +33,19 @@ def page(template: str, *, script_files: Sequence[str], **values: Any) -> str:
 def environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    return Environment(
+    made = Environment(
         loader=PackageLoader("compare.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
     )
+    made.filters["coded"] = coded
+    return made
+
+
+def coded(text: str) -> Markup:
+    """Words in which what stands between backticks is code."""
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def read(name: str) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from tabulate import tabulate
 
-from compare.report.case import block, groups, headline_agreement, not_here, ratio_to_cuda, wrong
-from compare.report.words import clip, equal_words, percent, rule, shape_words, wrap
+from compare.report.case import block, groups, headline_agreement, not_here, ratio_to_cuda
+from compare.report.failures import wrong
+from compare.report.words import WIDTH, clip, equal_words, percent, rule, shape_words, wrap
 from compare.results import Case, Clock, Report
 
 BUILT_IN = ("softmax", "matmul")  # pairs that have a lesson
+OUTPUTS = ("--json", "--md", "--html", "--junit", "--save", "--outputs")  # what a run writes
 
 
 def report(run: Report, recorded: Report | None = None, explain: bool = False) -> list[str]:
@@ -81,11 +84,7 @@ def clock_words(clocks: Sequence[Clock]) -> list[str]:
 
 def summary(run: Report) -> list[str]:
     """One line a pair, then the time, the exit code and what to do next."""
-    rows = []
-    for group in groups(run.cases):
-        main = group[0]
-        name = f"{main.pair}{' ' + main.precision if main.signed else ''} {shape_words(main.shape)}"
-        rows.append([name, match_words(group), bits_words(main), time_words(run, main)])
+    rows = [cells for _, cells in summary_rows(run)]
     head = ["pair", "match", "bit for bit", "Triton's time / CUDA's"]
     text = tabulate(rows, headers=head, tablefmt="plain", disable_numparse=True)
     lines = [rule("summary"), *(f"  {line}".rstrip() for line in text.splitlines())]
@@ -93,19 +92,35 @@ def summary(run: Report) -> list[str]:
     return [*lines, *twins, *last_lines(run)]
 
 
+def summary_rows(run: Report) -> list[tuple[int, list[str]]]:
+    """The number of the group and the cells of each line: one line a case. On a card a group's
+    shapes that were not to be timed stand in its first line."""
+    rows = []
+    for index, group in enumerate(groups(run.cases)):
+        folded = on_card(run) and not any(case.clock for case in group[1:])
+        for case in group[:1] if folded else group:
+            precision = f" {case.precision}" if case.signed else ""
+            name = f"{case.pair}{precision} {shape_words(case.shape)}"
+            match = match_words(group if folded else [case])
+            rows.append((index, [name, match, bits_words(case), time_words(run, case)]))
+    return rows
+
+
 def match_words(group: Sequence[Case]) -> str:
     if not_here(group[0]):
         return "needs a card" if "needs a card" in group[0].unstated else "not run"
-    if wrong(group):
+    if wrong(group) or any(case.verdict == "NO MATCH" for case in group):
         return "NO"
-    return {"": "not compared", "NO MATCH": "NO"}.get(group[0].verdict, "yes")
+    return "yes" if group[0].verdict else "not compared"
 
 
 def bits_words(case: Case) -> str:
     agreement = headline_agreement(case)
     if agreement is None:
         return "."
-    return equal_words(agreement.equal, agreement.total) if case.bits_count else "a card's question"
+    if case.bits_count or agreement.verdict == "identical":
+        return equal_words(agreement.equal, agreement.total)
+    return "a card's question" if case.verdict == "MATCH" else "."
 
 
 def time_words(run: Report, case: Case) -> str:
@@ -126,12 +141,30 @@ def twin_words(run: Report) -> list[str]:
 
 def last_lines(run: Report) -> list[str]:
     first = run.cases[0].pair if run.cases else "softmax"
-    steps = [f"next: python -m compare lesson {first}", f"python -m compare bits {first}"]
+    steps = [f"python -m compare lesson {first}", f"python -m compare bits {first}"]
     if first not in BUILT_IN:
-        steps = ["next: python -m compare list"]
+        steps = ["python -m compare list"]
+    steps = list(run.next) or steps
     if run.exit_code:
-        steps = ["next: python -m compare doctor"]
-        if wrong(run.cases) and "--explain" not in run.command:
-            steps = [f"next: {run.command} --explain"]
-    lead = f"{run.seconds:.1f} s   exit {run.exit_code}   "
-    return wrap(lead + "     ".join(steps), len(lead))
+        again = [f"{without_outputs(run.command)} --explain"] * ("--explain" not in run.command)
+        steps = [*again, *run.next] * wrong(run.cases) or ["python -m compare doctor"]
+    lead = f"{run.seconds:.1f} s   exit {run.exit_code}   next: "
+    lines = wrap(lead + steps[0], len(lead))
+    for step in steps[1:]:  # a command that does not fit stands on a line of its own
+        if len(lines[-1]) + 5 + len(step) <= WIDTH:
+            lines[-1] += f"     {step}"
+        else:
+            lines += wrap(" " * len(lead) + step, len(lead))
+    return lines
+
+
+def without_outputs(command: str) -> str:
+    """A command line without the options that write files: to repeat it must overwrite nothing."""
+    kept, words = [], iter(shlex.split(command))
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if name not in OUTPUTS:
+            kept.append(word)
+        elif not equals:
+            next(words, None)
+    return shlex.join(kept)

@@ -8,22 +8,22 @@ Python that runs with the rights of whoever runs it. What is wrong with it is a 
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib.util
 import sys
-import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
-
 from compare.machine import Refusal
 from compare.pair import LANGUAGES, Implementation, Pair, Shape
+from compare.userfile.guarded import guard, kind, line_of, raised, with_depth
 
 ARRAYS = ("torch", "cupy")
 NEEDS = ("card", "emulator")
+FIRST_SIDE = 256  # of a default shape without a card: a program takes the interpreter 10 ms
 HOW = "set PAIR to a pair's name and IMPLEMENTATIONS to a list, or PAIR to a Pair"
 
 
@@ -35,6 +35,12 @@ class Yours:
     pair: Pair
     names: tuple[str, ...]
     whole: bool  # the pair itself is the file's
+    note: str = ""  # where the pair's default shape without a card is another for it
+
+    @property
+    def emulated(self) -> bool:
+        """Whether it holds a kernel that the emulator can take apart."""
+        return any(i.language == "cuda" for i in self.pair.implementations if i.name in self.names)
 
 
 def is_file(word: str) -> bool:
@@ -71,7 +77,9 @@ def load(path: str | Path, known: Mapping[str, Pair]) -> Yours:
         raise Refusal(2, f"{path} defines no IMPLEMENTATIONS for {wanted}: {HOW}")
     base = known[wanted]
     check(path, listed, (*base.implementations, *listed), base.precisions)
-    return Yours(str(path), attached(base, listed), tuple(i.name for i in listed), False)
+    listed = [with_depth(path, one, base.shapes(False)[0]) for one in listed]
+    names = tuple(one.name for one in listed)
+    return Yours(str(path), attached(base, listed), names, False, smaller(path, base))
 
 
 def imported(path: Path) -> ModuleType:
@@ -92,23 +100,6 @@ def imported(path: Path) -> ModuleType:
     except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code may raise anything
         raise Refusal(2, f"{path}{line_of(error, path)}: {raised(error)}") from None
     return module
-
-
-def line_of(error: BaseException, path: Path) -> str:
-    """` line 12`: where in `path` an error came up; "" where it is not of that file."""
-    frames = traceback.extract_tb(error.__traceback__)
-    found = [frame.lineno for frame in frames if Path(frame.filename) == path.resolve()]
-    return f" line {found[-1]}" if found else ""
-
-
-def raised(error: BaseException) -> str:
-    """`NameError: name 'x' is not defined`, the first line."""
-    if isinstance(error, SystemExit):
-        return (
-            f"it calls sys.exit({error.code!r}) when it is imported; leave that to a main function"
-        )
-    first = next(iter(str(error).strip().splitlines()), "no message")
-    return f"{type(error).__name__}: {first[:200]}"
 
 
 def near(name: str, known: Iterable[str]) -> str:
@@ -156,6 +147,8 @@ def unfit(one: Implementation, names: Sequence[str], precisions: Sequence[str]) 
     for what, value, allowed in choices:
         if value not in allowed:
             return f"has {what} {value!r}; choose {near(str(value), allowed)}"
+    if not isinstance(one.facts, Mapping):
+        return f"has facts {one.facts!r:.40}; give a dict"
     if not callable(one.entry) and (not isinstance(one.entry, str) or ":" not in one.entry):
         return f"has entry {one.entry!r}; give a function or 'module:function'"
     return ""
@@ -165,7 +158,8 @@ def attached(base: Pair, mine: Sequence[Implementation]) -> Pair:
     """`base` with `mine` in front, so that theirs are the two columns of the report.
 
     The first Triton one that names no counterpart is held against the CUDA ones of `mine`, then
-    against those of the pair's own Triton kernel; without a Triton one the pair's own kernel is.
+    against those of the pair's own Triton kernel. The pair's own kernel is held against theirs as
+    well: it stands beside them where they have no Triton one, or theirs fails.
     """
     leads = {i.precision: i for i in reversed(base.implementations) if i.counterparts}
     mine = list(mine)
@@ -177,9 +171,29 @@ def attached(base: Pair, mine: Sequence[Implementation]) -> Pair:
         for one in ours:
             if not one.counterparts:
                 mine[mine.index(one)] = replace(one, counterparts=against)
-        if not ours:
-            rest[rest.index(lead)] = replace(lead, counterparts=against)
-    return replace(base, implementations=(*mine, *rest))
+        rest[rest.index(lead)] = replace(lead, counterparts=against)
+    shapes = functools.partial(default_shapes, base)
+    return replace(base, implementations=(*mine, *rest), shapes=shapes)
+
+
+def default_shapes(base: Pair, on_card: bool) -> tuple[Shape, ...]:
+    """The pair's own shapes; without a card their first side is FIRST_SIDE at most, since a kernel
+    as it was written, a program a row, should answer in seconds there, too."""
+    own = map(tuple, base.shapes(on_card))
+    return tuple(own if on_card else ((min(FIRST_SIDE, s[0]), *s[1:]) for s in own))
+
+
+def smaller(path: Path, base: Pair) -> str:
+    """A note where `default_shapes` are not the pair's own without a card; "" where they are."""
+    here, own = (
+        "x".join(map(str, s)) for s in (default_shapes(base, False)[0], base.shapes(False)[0])
+    )
+    if here == own:
+        return ""
+    return (
+        f"{base.name} runs at {here}, not at its own {own}: without a card {path.name} may take "
+        f"minutes there; --shape {own} runs it"
+    )
 
 
 def with_counterparts(pair: Pair) -> Pair:
@@ -196,59 +210,3 @@ def with_counterparts(pair: Pair) -> Pair:
         return replace(one, counterparts=same)
 
     return replace(pair, implementations=tuple(map(named, pair.implementations)))
-
-
-def guard(path: Path, pair: Pair) -> Pair:
-    """`pair` whose own functions answer in the contract's types, or with one sentence."""
-
-    def guarded(field: str, verify: Callable[..., str] = lambda answer, *given: "") -> Any:
-        function = getattr(pair, field)
-
-        def call(*given: Any) -> Any:
-            try:
-                answer = function(*given)
-            except ValueError as error:
-                if field == "check_shape":  # says that a shape does not fit: a rule of the contract
-                    raise
-                raise Refusal(2, f"{path}: {field} raised {raised(error)}") from None
-            except Exception as error:  # noqa: BLE001 - foreign code may raise anything
-                where = line_of(error, path)
-                raise Refusal(2, f"{path}{where}: {field} raised {raised(error)}") from None
-            if reason := verify(answer, *given):
-                raise Refusal(2, f"{path}: {field} of {pair.name} {reason}")
-            return answer
-
-        return call
-
-    def reference_fits(answer: Any, arrays: Any, shape: Shape, seed: int) -> str:
-        value = getattr(answer, "value", None)
-        want = pair.output_shape(shape)
-        if not isinstance(value, np.ndarray) or value.dtype != np.float64:
-            return f"gives {kind(value)}; give a Reference of a float64 array"
-        if answer.index is None and value.shape != tuple(want):
-            return f"has shape {value.shape} where the output has {tuple(want)}"
-        return ""
-
-    return replace(
-        pair,
-        inputs=guarded("inputs", inputs_fit),
-        reference=guarded("reference", reference_fits),
-        bounds=guarded("bounds", lambda found, *given: "" if found else "gives no Bound"),
-        **{f: guarded(f) for f in ("shapes", "check_shape", "output_shape", "cost", "probes")},
-        **{f: guarded(f) for f in ("words", "gates")},
-    )
-
-
-def inputs_fit(answer: Any, *given: Any) -> str:
-    if not isinstance(answer, dict) or not answer:
-        return f"gives {kind(answer)}; give a dict of float32 arrays by name"
-    for name, array in answer.items():
-        if not isinstance(array, np.ndarray) or array.dtype != np.float32:
-            return f"gives {kind(array)} as {name!r}; give float32 numpy arrays"
-    return ""
-
-
-def kind(value: Any) -> str:
-    """`an int`, or an array with its dtype."""
-    name = f"{value.dtype} array" if isinstance(value, np.ndarray) else type(value).__name__
-    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"

@@ -27,7 +27,7 @@ import numpy as np
 from compare import workbench
 from compare.machine import Machine
 from compare.messages import trimmed
-from compare.pair import Implementation
+from compare.pair import Implementation, Shape
 from compare.results import Row, from_json, to_json
 from compare.userfile.trial import Asked, Failure, Order
 from compare.workbench import Request
@@ -78,21 +78,22 @@ def try_all(
     host as many as there are cores. KeyboardInterrupt ends them all.
     """
     found = Trials(folder)
-    jobs: list[tuple[Order, list[Implementation]]] = []
+    jobs: list[tuple[Order, list[Row], list[str]]] = []
     for pair, listed in names.items():
         for name in listed:
-            cases, held = [], []
+            cases, rows, slow = [], [], []
             for request in wanted:
                 mine = [i for i in request.implementations if i.name == name]
                 runs = mine and not machine.lacks(mine[0].needs, mine[0].arrays)
                 if request.pair.name == pair and runs:
                     cases.append(asked(request))
-                    held += mine
+                    rows.append(workbench.blank(mine[0]))
+                    slow.append(too_slow(mine[0], request.shape, limit, machine.on_card))
             if cases:
-                jobs.append((order(files, name, cases, machine, folder, processes), held))
+                jobs.append((order(files, name, cases, machine, folder, processes), rows, slow))
     ended = threading.Event()
 
-    def one(job: tuple[Order, list[Implementation]]) -> None:
+    def one(job: tuple[Order, list[Row], list[str]]) -> None:
         progress(f"{job[0].name}: alone, in a process of its own")
         for case, row in zip(job[0].cases, attempt(*job, limit=limit, ended=ended), strict=True):
             found.rows[case, job[0].name] = row
@@ -106,6 +107,21 @@ def try_all(
             pool.shutdown(cancel_futures=True)
             raise
     return found
+
+
+def too_slow(implementation: Implementation, shape: Shape, limit: float, on_card: bool) -> str:
+    """The sentence for one that did not end. Without a card a right kernel may be slow: there it
+    names a shape with a sixteenth of the work, since the work grows with a shape's first side."""
+    ended = f"did not end within {limit:g} s"
+    slow = {"triton": "Triton's interpreter", "cuda": "running every thread on the CPU"}
+    if on_card or implementation.language not in slow:
+        return f"{ended}; --limit sets the seconds that it has"
+    smaller = "x".join(map(str, (max(1, shape[0] // 16), *shape[1:])))
+    tried = f"--shape {smaller}, or " if shape[0] > 1 else ""
+    return (
+        f"{ended}; unless it hangs, {slow[implementation.language]} is slow: try {tried}"
+        f"--limit {4 * limit:g}"
+    )
 
 
 def order(
@@ -133,27 +149,30 @@ def order(
 
 def attempt(
     order: Order,
-    implementations: Sequence[Implementation],
+    blanks: Sequence[Row],
+    slow: Sequence[str],
     *,
     limit: float,
     ended: threading.Event,
 ) -> list[Row]:
-    """One row a case. A process that died or was killed fails its case; another does the rest."""
+    """One row a case, from its blank row. A process that died or was killed fails its case, in the
+    words of `slow` where it did not end; another process does the rest."""
     rows: list[Row] = []
-    while len(rows) < len(order.cases):
-        rest = replace(order, cases=order.cases[len(rows) :])
+    while (done := len(rows)) < len(order.cases):
+        rest = replace(order, cases=order.cases[done:])
         answers, failure = one_process(rest, limit, ended)
         rows += answers
-        if failure is not None and len(rows) < len(order.cases):
-            row = workbench.blank(implementations[len(rows)])
-            rows.append(workbench.failed(row, failure.sentence, failure.lines))
+        if failure is not None and (at := len(rows)) < len(order.cases):
+            sentence = failure.sentence or slow[at]
+            rows.append(workbench.failed(blanks[at], sentence, failure.lines))
     return rows
 
 
 def one_process(
     order: Order, limit: float, ended: threading.Event
 ) -> tuple[list[Row], Failure | None]:
-    """The rows of the cases that a fresh process answered, and why there are no more."""
+    """The rows of the cases that a fresh process answered, and why there are no more; a Failure
+    without a sentence where the next one did not end."""
     reading, writing = os.pipe()
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM.format(root=str(ROOT), pipe=writing)],
@@ -181,7 +200,7 @@ def one_process(
             elif "failure" in answer:
                 failure = from_json(Failure, answer["failure"])
     except TimeoutError:
-        failure = Failure(f"did not end within {limit:g} s; --limit sets the seconds that it has")
+        failure = Failure("")
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)  # what it started, too

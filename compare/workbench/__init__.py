@@ -177,9 +177,7 @@ def concluded(
         claims=claims,
         repeats=min((row.runs for row in rows if row.output), default=0),
     )
-    fallen = [row.name for row in rows if row.name in set(apart) - names]
-    instead = (f"{' and '.join(fallen)} failed: the pair's own stand above",) if fallen else ()
-    return replace(case, words=(*pair.words(case), *instead))
+    return replace(case, words=tuple(pair.words(case)))
 
 
 def keep(

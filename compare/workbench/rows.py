@@ -168,7 +168,7 @@ def probe(
             break
         if not runner.machine.on_card:
             trial = shortened(
-                trial, next((i.split for i in request.implementations if i.split), ())
+                trial, next((i.split for i in request.pair.implementations if i.split), ())
             )
         runner.progress(f"{request.pair.name} {request.precision}: probe {trial.name}")
         bench = Bench(runner.machine, trial.inputs, trial.want.shape)

@@ -45,6 +45,9 @@ def judge(
     unlike = {key(row): row for row in rows if row.name in outputs}
     judged = dict(zip(unlike, each(alone, list(unlike.values())), strict=True))
 
+    undeclared = {n: tuple(b.note for b in found if b.note) for n, found in bounds.items()}
+    declared = any(not notes for notes in undeclared.values())
+
     def of(row: Row) -> Row:
         if row.name not in outputs:
             return row
@@ -60,7 +63,8 @@ def judge(
             accuracy.agree(name, got, outputs[name], reference, bounds[row.name], bounds[name])
             for name in against[row.name]
         )
-        return replace(row, accuracy=found, agreements=agreements)
+        notes = (*row.notes, *undeclared[row.name]) if declared and found.ok else row.notes
+        return replace(row, accuracy=found, agreements=agreements, notes=notes)
 
     return list(each(of, rows))
 
