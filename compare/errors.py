@@ -40,8 +40,8 @@ KNOWN: tuple[tuple[str, str], ...] = (
     ),
     (
         r"identifier \"?(INFINITY|FLT_MAX|NAN)\"? is undefined",
-        "NVRTC knows no {0}: write __int_as_float of its bits (INFINITY 0x7f800000, NAN 0x7fffffff, "
-        "FLT_MAX 0x7f7fffff)",
+        "NVRTC knows no {0}: write __int_as_float of its bits (INFINITY 0x7f800000, "
+        "NAN 0x7fffffff, FLT_MAX 0x7f7fffff)",
     ),
     (
         r"Failed to find C compiler",
