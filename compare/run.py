@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -223,8 +224,23 @@ def run(wish: Wish, progress: Callable[[str], None] = lambda text: None) -> Repo
         exit_code=1 if runner.stopped else workbench.exit_code(cases),
         date=datetime.date.today().isoformat(),
         notes=tuple(notes),
-        next=tuple(f"python -m compare threads {one.word}" for one in yours if one.emulated),
+        next=tuple(command for one in yours for command in diagnoses(one, cases)),
     )
+
+
+def diagnoses(one: userfile.Yours, cases: Sequence[Case]) -> list[str]:
+    """The commands that look for what a run can't show: at each of the file's CUDA kernels that
+    failed, or else at the first of those that ran."""
+    rows = [row for case in cases if case.pair == one.pair.name for row in case.rows]
+    ran = {row.name for row in rows if row.accuracy}
+    failed = {row.name for row in rows if row.accuracy and not row.accuracy.ok}
+    looked = [name for name in one.emulated if name in failed]
+    looked = looked or [name for name in one.emulated if name in ran][:1]
+    command = f"python -m compare threads {shlex.quote(one.word)}"
+    return [
+        command if name == one.emulated[0] else f"{command} --kernel {shlex.quote(name)}"
+        for name in looked
+    ]
 
 
 def gated(pairs: Sequence[Pair], cases: Sequence[Case]) -> list[Case]:

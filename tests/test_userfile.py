@@ -96,9 +96,47 @@ def test_the_shapes_of_a_card_and_of_a_pair_without_a_file_are_the_pairs_own():
 
 
 def test_only_a_file_with_a_cuda_kernel_is_to_be_taken_apart(tmp_path):
-    text = "PAIR = 'softmax'\nIMPLEMENTATIONS = [Implementation('mine', '{}', print)]\n"
-    assert load(tmp_path, HEAD + text.format("cuda")).emulated
-    assert not load(tmp_path, HEAD + text.format("triton")).emulated
+    text = "PAIR = 'softmax'\nIMPLEMENTATIONS = [Implementation('mine', '{}', print, {})]\n"
+    cases = {
+        ("cuda", "arrays='cupy'"): ("mine",),
+        ("cuda", "arrays='cupy', needs=('card',)"): (),
+        ("cuda", "arrays='torch'"): (),
+        ("triton", "arrays='cupy'"): (),
+    }
+    for words, names in cases.items():
+        assert load(tmp_path, HEAD + text.format(*words)).emulated == names
+
+
+def test_what_failed_is_taken_apart_or_else_the_first_that_ran():
+    from compare.results import Accuracy, Case, Row
+
+    made = [Implementation(n, "cuda", print, arrays="cupy") for n in ("one", "two", "three 3")]
+    own = userfile.Yours("my file.py", replace(PAIRS["softmax"], implementations=tuple(made)),
+                         tuple(one.name for one in made), False)  # fmt: skip
+
+    def told(**ok):
+        rows = [
+            Row(name, "cuda", name, "ieee", accuracy=Accuracy(ok[key], 0, 0, 0, 0, (), ()))
+            for name, key in zip(own.names, ("one", "two", "three"), strict=True)
+            if key in ok
+        ]
+        return run.diagnoses(
+            own, [Case("softmax", (2, 2), "ieee", "random", 1, {}, tuple(rows), "", "")]
+        )
+
+    assert told(one=True, two=True) == ["python -m compare threads 'my file.py'"]
+    assert told(two=True) == ["python -m compare threads 'my file.py' --kernel two"]
+    assert told(one=True, two=False, three=False) == [
+        "python -m compare threads 'my file.py' --kernel two",
+        "python -m compare threads 'my file.py' --kernel 'three 3'",
+    ]
+    assert told() == []
+
+
+@pytest.mark.parametrize("fact", ("'c_e': 'x'", "'c_t': -1", "'d': float('nan')"))
+def test_a_fact_that_is_no_number_is_refused(tmp_path, fact):
+    text = DEPTH.replace("'sum_depth': DEPTH", fact)
+    assert "give a number that is not negative" in refused(tmp_path, HEAD + text)
 
 
 DEPTH = (

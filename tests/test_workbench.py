@@ -205,6 +205,23 @@ def test_untimed_cases_run_first_and_all_are_given_as_asked_for():
     assert all(case.verdict == "MATCH BIT FOR BIT" for case in cases)
 
 
+@pytest.mark.parametrize("rows, asked", ((256, 256), (257, 128)))
+def test_a_long_probe_is_asked_of_its_first_rows_without_a_card_and_says_so(rows, asked):
+    seen = []
+
+    def noted(x, out):
+        seen.append(len(x))
+        out[:] = 2 * x + (len(x) == asked)  # wrong for the probe alone
+
+    one = Implementation("left", "triton", noted, split=("x",), counterparts=("right",))
+    right = Implementation("right", "cuda", double, arrays="cupy")
+    several = pair(implementations=(one, right), probes=lambda *of: probes((rows, 4), *of[1:]))
+    (case,) = run(several)
+    assert seen[-1] == asked
+    (reason,) = case.row("left").accuracy.reasons
+    assert ("of the first 128 rows" in reason) == (rows != asked)
+
+
 def test_equal_bits_under_equal_bounds_are_judged_once(monkeypatch):
     judged = []
     real = verdict.accuracy.judge

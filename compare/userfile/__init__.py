@@ -38,9 +38,15 @@ class Yours:
     note: str = ""  # where the pair's default shape without a card is another for it
 
     @property
-    def emulated(self) -> bool:
-        """Whether it holds a kernel that the emulator can take apart."""
-        return any(i.language == "cuda" for i in self.pair.implementations if i.name in self.names)
+    def emulated(self) -> tuple[str, ...]:
+        """The names of its kernels that the emulator can take apart."""
+        return tuple(
+            i.name
+            for i in self.pair.implementations
+            if i.name in self.names
+            and (i.language, i.arrays) == ("cuda", "cupy")
+            and "card" not in i.needs
+        )
 
 
 def is_file(word: str) -> bool:

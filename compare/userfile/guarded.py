@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from compare.machine import Refusal
 from compare.pair import Implementation, Pair, Shape
 
 DEPTH = "sum_depth"  # the fact that a bound of a sum is made from
+NUMBERS = {"c_e", "c_t", "d"}  # facts that are errors of an exponential, of an operand
 
 
 def line_of(error: BaseException, path: Path) -> str:
@@ -36,7 +38,14 @@ def raised(error: BaseException) -> str:
 
 def with_depth(path: Path, one: Implementation, shape: Shape) -> Implementation:
     """`one` whose `facts["sum_depth"]`, a number or a function of the columns, where it declares
-    it, is a function that answers with a number. Refusal where it does not, at `shape` at once."""
+    it, is a function that answers with a number. Refusal where it does not, at `shape` at once, and
+    where another fact of a bound is no number."""
+    for name in sorted(NUMBERS & one.facts.keys()):
+        if not isinstance(one.facts[name], Real) or not 0 <= one.facts[name] < math.inf:
+            told = (
+                f"{name} of {one.name!r} is {one.facts[name]!r}; give a number that is not negative"
+            )
+            raise Refusal(2, f"{path}: {told}")
     if DEPTH not in one.facts:
         return one
     given = one.facts[DEPTH]

@@ -18,7 +18,7 @@ from compare.pair import Arrays, Implementation, Probe
 from compare.results import Accuracy, Check, Row, to_json
 from compare.workbench.runner import REPEATS, Request, Runner
 
-PROBE_ROWS = 128  # of the output that a probe asks for without a card
+PROBE_ROWS, MOST_ROWS = 128, 256  # a probe asks for so many without a card, where it has more
 INSTRUCTIONS = "tf32 instructions where tf32 was asked for, and nowhere else"
 
 
@@ -182,18 +182,20 @@ def probe(
                 runner.lost = name
                 checks[name].append(Check(trial.name, False, reason=str(lost)))
             except Broken as broken:
-                checks[name].append(Check(trial.name, False, reason=str(broken)))
+                failed_check = Check(trial.name, False, reason=str(broken))
+                checks[name].append(explained(failed_check, trial))
     return [with_checks(row, checks.get(row.name, ())) for row in rows]
 
 
 def shortened(trial: Probe, split: Sequence[str]) -> Probe:
     """A probe's first rows, where rows are independent: an interpreter takes seconds for all."""
-    if not split:
+    if not split or len(trial.want) <= MOST_ROWS:
         return trial
     cut = {
         name: array[:PROBE_ROWS] if name in split else array for name, array in trial.inputs.items()
     }
-    return replace(trial, inputs=cut, want=trial.want[:PROBE_ROWS])
+    catches = f"{trial.catches}; asked of the first {PROBE_ROWS} rows"
+    return replace(trial, inputs=cut, want=trial.want[:PROBE_ROWS], catches=catches)
 
 
 def explained(check: Check, trial: Probe) -> Check:
