@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from compare.machine import Refusal
 from compare.report.threads import lines, memory_lines
 from compare.show_threads import command
 from compare.show_threads.hints import example
+from compare.show_threads.subjects import told
 from compare.show_threads.typed import parse_arguments
 from compare.threads.warps import Warp, WarpAccess
 from cuda_ref import matmul_tiled, softmax, softmax_onepass
@@ -405,7 +407,25 @@ def test_arrays_are_placed_as_a_card_places_them():
     x = floats(4, 6)[:, 1:4][::-1]
     a, b, n = threads.placed((x, x, INT(3)))
     assert a is b and n == 3 and (a == x).all() and a.strides == x.strides
-    assert min(a[-1:].ctypes.data % 256, a.ctypes.data % 256) == 0
+    assert a[-1:].ctypes.data % 256 == 4, "a view keeps its offset in the array that is owned"
+
+
+def test_views_of_one_array_share_their_bytes_as_before():
+    x = np.arange(12, dtype=F).reshape(3, 4)
+    flat, tail, whole, other = threads.placed((x.reshape(-1), x.reshape(-1)[1:], x, x.copy()))
+    assert flat.ctypes.data % 256 == 0 and tail.ctypes.data == flat.ctypes.data + 4
+    assert (whole == x).all() and (tail == np.arange(1, 12)).all() and whole.strides == x.strides
+    flat[5] = 70
+    assert whole[1, 1] == tail[4] == 70 and other[1, 1] == x[1, 1] == 5
+
+
+def test_memory_that_numpy_does_not_own_is_copied_once():
+    buffer = bytearray(64)
+    first, second = (np.frombuffer(buffer, F, count=8, offset=at) for at in (0, 16))
+    strided = np.lib.stride_tricks.as_strided(np.arange(8, dtype=F)[2:], (3,), (8,))
+    a, b, c, empty = threads.placed((first, second, strided, floats(0, 4)))
+    assert b.ctypes.data == a.ctypes.data + 16 and c.tolist() == [2, 4, 6]
+    assert c.ctypes.data % 256 == 8 and empty.shape == (0, 4)
 
 
 @pytest.fixture
@@ -453,6 +473,13 @@ def test_a_file_of_another_operation_takes_its_arguments_from_the_command_line(s
     assert "rows changed of 4, by data" in "\n".join(screen)
     assert command(path, **{**given, "arguments": "float[4x64] int=65"})[1] == 1
     assert command(student(REVERSE.replace("__syncthreads();", "")), **given)[1] == 1
+
+
+@pytest.mark.parametrize("empty", ("float[0x4]", "float[4x0]", "float[0]"))
+def test_an_argument_without_elements_is_no_traceback(student, empty):
+    path = student(HALF)
+    screen, code = command(path, grid="1", block="64", arguments=f"{empty} float[64] int=0")
+    assert code == 0 and "no __syncthreads() is written" in "\n".join(screen)
 
 
 def test_arguments_of_the_command_line():
@@ -616,6 +643,19 @@ def of(name, times=1):
     return launcher
 def broken(x, out):
     raise KeyError("lost")
+def whole_view(x, out):
+    out[...] = x
+    launch(out, out.reshape(-1))()
+def goes_on(x, out):
+    launch(x, out)()
+    out *= 2
+def begins(x, out):
+    out *= 2
+    out[...] = 0
+    launch(x, out)()
+def launch(x, out):
+    source = Path(__file__).with_name("mine.cu")
+    return Launch(source, "rows", (len(x),), (128,), (x, out, np.int32(x.shape[1])))
 def copied(x, out):
     Launch(Path(__file__).with_name("mine.cu"), "rows", (len(x),), (128,),
            (x, out.copy(), np.int32(x.shape[1])))()
@@ -626,6 +666,9 @@ IMPLEMENTATIONS = [
     Implementation("none", "cuda", of("rows", 0), arrays="cupy"),
     Implementation("broken", "cuda", broken, arrays="cupy"),
     Implementation("copied", "cuda", copied, arrays="cupy"),
+    Implementation("whole_view", "cuda", whole_view, arrays="cupy"),
+    Implementation("goes_on", "cuda", goes_on, arrays="cupy"),
+    Implementation("begins", "cuda", begins, arrays="cupy"),
     Implementation("library", "library", print),
 ]
 """
@@ -696,6 +739,106 @@ def test_an_output_that_the_launcher_copies_is_not_judged(yours):
     assert "  . is not known: the launcher gives the kernel another array than out" in screen
 
 
+def test_an_output_that_the_launcher_goes_on_with_is_not_judged(yours):
+    screen, code = command(yours(TREE), kernel="goes_on", shape="4x64")
+    assert code == 0 and {tuple(row[1]) for row in numbers(screen)} == {(".", ".")}
+    assert "  . is not known: the launcher goes on with out after its launch" in screen
+    screen, code = command("mine.py", kernel="begins", shape="4x64")
+    assert code == 0 and numbers(screen)[-1] == ("all", ["0", "0"])
+
+
+def test_what_a_launcher_does_after_its_launch_is_not_what_the_kernel_starts_from(yours):
+    after = FILE.replace("    out *= 2\ndef begins", "    x[...] = np.nan\ndef begins")
+    assert after != FILE
+    screen, code = command(yours(TREE, after), kernel="goes_on", shape="4x64")
+    assert code == 0 and numbers(screen)[-1] == ("all", ["0", "0"])
+
+
+def test_a_kernel_in_place_through_a_view_is_right_and_its_races_are_seen(yours):
+    screen, code = command(yours(TREE), kernel="whole_view", shape="4x64")
+    assert code == 0 and numbers(screen)[-1] == ("all", ["0", "0"])
+    early = TREE.replace("  scratch[t] = m;", "  if (t < n_cols) y[t] = x[t];\n  scratch[t] = m;")
+    screen, code = command(yours(early), kernel="whole_view", shape="4x64")
+    assert code == 1 and "race: line 8 (thread 0) writes in_ptr[0], line 6" in "\n".join(screen)
+
+
+QUADS = """extern "C" __global__ void quads(const float* x, float* out) {
+  ((float4*)out)[threadIdx.x] = ((const float4*)x)[threadIdx.x];
+}
+"""
+OWN = """from pathlib import Path
+import numpy as np
+from compare.userpair import Implementation, pair
+from cuda_ref.kernel import Launch
+def launcher(x, out):
+    {body}
+PAIR = pair("own", inputs={{"x": "{given}"}}, output="{wanted}", shapes="{shapes}",
+            reference=lambda x: {answer}, additions=0,
+            implementations=[Implementation("own", "cuda", launcher, arrays="cupy")])
+"""
+
+
+def test_a_view_keeps_its_offset(yours):
+    file = OWN.format(
+        body='Launch(Path(__file__).with_name("mine.cu"), "quads", (1,), (32,), '
+        "(x.reshape(-1)[START:], out))()",
+        given="AxM", wanted="M", shapes="2x128", answer="x.reshape(-1)[START:128 + START]",
+    )  # fmt: skip
+    screen, code = command(yours(QUADS, file.replace("START", "1")))
+    said = "line 2 (thread 0) reads x[0], at an address that is no multiple of its size"
+    assert code == 1 and f"  {said}" in screen
+    assert command(yours(QUADS, file.replace("START", "4")))[1] == 0
+
+
+HALF = """extern "C" __global__ void twice(const float* x, float* out, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) out[i] = 2 * x[i];
+}
+"""
+TWICE = (
+    'Launch(Path(__file__).with_name("mine.cu"), "twice", (-(-out.size // 256) EVEN,), (256,), '
+    "(x, out, np.int32(out.size)))()"
+)
+
+
+def test_a_shape_that_nobody_chose_is_smaller_along_its_first_side(yours):
+    refuse = 'if x.shape[1] % WHOLE: raise ValueError("columns")\n    '
+    file = OWN.format(body=refuse + TWICE.replace("EVEN", ""), given="MxN", wanted="MxN",
+                      shapes="1000x1000", answer="2 * x")  # fmt: skip
+    screen, code = command(yours(HALF, file.replace("WHOLE", "1000")))
+    assert code == 0 and "489 blocks of 256 threads" in "\n".join(screen), "125x1000"
+    said, _ = words_of(yours(HALF, file.replace("WHOLE", "300")))
+    assert "own raised ValueError: columns at 125x1000; --shape chooses another shape" in said
+
+
+@pytest.mark.parametrize(
+    "usual, studied",
+    (
+        ((4096, 4096, 4096), (32, 64, 64)),
+        ((100_000,), (100_000,)),
+        ((1 << 20,), (1 << 17,)),
+        ((4, 1 << 20), (4, 1 << 15)),
+        ((0, 1 << 20), (0, 1 << 20)),
+    ),
+)
+def test_the_shape_of_a_pair_that_is_not_known(usual, studied):
+    pair = SimpleNamespace(name="own", shapes=lambda on_card: [usual], check_shape=lambda s: None)
+    assert told(pair).shape == studied
+
+
+def test_an_output_without_elements_asks_for_a_larger_shape(yours):
+    said, _ = words_of(yours(TREE), kernel="tree", shape="0x64")
+    assert "tree launches nothing at 0x64, where the output has no elements; take a larger" in said
+    assert "cuda_ref" not in said
+
+
+@pytest.mark.parametrize("shape", ("0x64", "64x0"))
+def test_a_launch_over_no_elements_is_no_traceback(yours, shape):
+    file = OWN.format(body=TWICE.replace("EVEN", "or 1"), given="MxN", wanted="MxN",
+                      shapes="4x64", answer="2 * x")  # fmt: skip
+    assert command(yours(HALF, file), shape=shape)[1] == 0
+
+
 @pytest.mark.parametrize(
     "kernel, said",
     (
@@ -706,7 +849,10 @@ def test_an_output_that_the_launcher_copies_is_not_judged(yours):
         ),
         ("broken", "mine.py line 13: broken raised KeyError: 'lost'"),
         ("library", "mine.py has no CUDA kernel 'library'; it has tree (rows), other (again), "),
-        ("third", "other (again), twice (rows rows), none, broken, copied (rows)"),
+        (
+            "third",
+            "other (again), twice (rows rows), none, broken, copied (rows), whole_view (rows)",
+        ),
     ),
 )
 def test_a_launcher_that_is_no_single_launch_is_one_sentence(yours, kernel, said):
@@ -856,6 +1002,8 @@ def test_an_access_outside_names_the_array_that_was_meant(case):
 def test_no_shared_variable_is_taken_for_outside_nor_its_guard_for_shared_memory():
     """Arrays of functions, templates, files and structs; beside the last g++ keeps a guard."""
     source = """void k(float* x);
+    __device__ void other(float* x, int i) { __shared__ float s[9]; s[i] = x[i]; }
+    extern "C" __global__ void other(float* x) { __shared__ float s[9]; s[0] = x[0]; }
     __shared__ float of_file[3];
     template <int N> __device__ float& of_template(int i) { __shared__ float s[N]; return s[i]; }
     extern "C" __global__ void k(float* x) {
@@ -863,6 +1011,7 @@ def test_no_shared_variable_is_taken_for_outside_nor_its_guard_for_shared_memory
       __shared__ float4 quads[2];
       int t = threadIdx.x;
       if (t < 3) of_file[t] = x[t];
+      other(x, t);
       if (t < 5) of_template<5>(t) = x[t];
       if (t < 7) of_template<7>(t) = x[t];
       if (t < 2) mine[t] = x[t], quads[t] = make_float4(0, 0, 0, 0);
@@ -870,4 +1019,25 @@ def test_no_shared_variable_is_taken_for_outside_nor_its_guard_for_shared_memory
     result = look(source, (8,), (floats(8),))
     assert result.ended and result.findings == ()
     kinds = threads.counts(result.log, 8)
-    assert {c.what: c.total for c in kinds}["shared write"] == 3 + 5 + 7 + 2 + 2
+    assert {c.what: c.total for c in kinds}["shared write"] == 8 + 3 + 5 + 7 + 2 + 2
+
+
+def kernel_of(name, array, size, head='extern "C" __global__'):
+    return f"""{head} void {name}(float* out) {{
+  __shared__ float {array}[{size}];
+  {array}[threadIdx.x + 1] = 1;
+  __syncthreads();
+  out[threadIdx.x] = {array}[threadIdx.x + 1];
+}}
+"""
+
+
+@pytest.mark.parametrize("head", ('extern "C" __global__', "__global__", "static __global__"))
+def test_another_kernels_shared_memory_is_outside(head):
+    mine = kernel_of("ka", "a", 32)
+    for source in (kernel_of("kb", "b", 64, head) + mine, mine + kernel_of("kb", "b", 64, head)):
+        result = trace(source, "ka", (1,), (32,), threads.placed((floats(32),)))
+        assert not result.ended
+        said = "(thread 31) writes a[32], outside that array: its last element is a[31]"
+        assert result.findings[-1].sentence().endswith(said)
+    assert trace(mine.replace("32", "33"), "ka", (1,), (32,), (floats(32),)).findings == ()

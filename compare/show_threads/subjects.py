@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,12 @@ from compare.show_threads.hints import no_pairs_parameters
 from compare.threads import Data, Tally
 from cuda_ref.emulator.build import kernels
 from cuda_ref.emulator.run import EmulatedKernel, Parameter
-from cuda_ref.kernel import Launch
+from cuda_ref.kernel import Launch, watchers
 
 FAMILIES = ("random", "spike")  # the kinds of data on which a missing barrier is tried
 ROOT = Path(__file__).resolve().parent.parent.parent
 MOST = 1 << 17  # elements of a shape that nobody chose: each access is looked at, a second or two
+LEAST = 32  # of its first side, while another is larger: a tile's rows
 
 Record = Callable[[Implementation, Sequence[np.ndarray]], Launch]
 
@@ -145,13 +147,15 @@ def own_launch(implementation: Implementation, given: Sequence[np.ndarray]) -> L
 
 
 def told(pair: Pair) -> Telling:
-    """What is known of a pair's kernels; of one without a telling, a shape that is soon done."""
+    """What is known of a pair's kernels; of one without a telling, a shape that is soon done: its
+    usual one with a smaller first side, as its kernel may take no other columns, and only where
+    that is not enough with others smaller, too."""
     if pair.name in TELLINGS:
         return TELLINGS[pair.name]
     shape = usual = tuple(pair.shapes(False)[0])
     while math.prod(shape) > MOST:
-        largest = shape.index(max(shape))
-        shape = tuple(size // 2 if i == largest else size for i, size in enumerate(shape))
+        side = 0 if shape[0] > LEAST else shape.index(max(shape))
+        shape = (*shape[:side], shape[side] // 2, *shape[side + 1 :])
         try:
             pair.check_shape(shape)
         except ValueError:
@@ -214,26 +218,50 @@ def of_family(
     bounds = [b for b in pair.bounds(reference, implementation, family, shape) if b.gates]
     wanted = tuple(pair.output_shape(shape))
 
-    def launched() -> tuple[tuple[Any, ...], int | None]:
-        """Fresh arguments, and which of them is the output."""
-        out = np.full(wanted, np.nan, np.float32)
-        args = record(implementation, [*(array.copy() for array in inputs.values()), out]).args
+    def launched(out: np.ndarray) -> tuple[tuple[Any, ...], int | None, bool]:
+        """Fresh arguments as the launch takes them, which of them is the output, and whether the
+        launcher writes to it after its launch."""
+        given = [*(array.copy() for array in inputs.values()), out]
+        with at_launch(given) as then:
+            args = record(implementation, given).args
+        goes_on = not np.array_equal(then[-1], out, equal_nan=True)
+        for array, before in zip(given, then, strict=True):
+            array[...] = before
         at = [i for i, a in enumerate(args) if isinstance(a, np.ndarray) and is_whole(a, out)]
-        return args, at[0] if at else None
+        return args, at[0] if at else None, goes_on
 
-    place = launched()[1]
+    # Numbers that arithmetic changes: NaN times two is NaN.
+    probe = np.random.default_rng(seed).standard_normal(wanted, np.float32)
+    _, place, goes_on = launched(probe)
+    why = COPY if place is None else GOES_ON if goes_on else ""
 
     def tally(args: tuple[Any, ...]) -> Tally:
-        if place is None:
-            return replace(
-                tallied(np.full(wanted, np.nan), reference, bounds), wrong=None, why=COPY
-            )
+        if place is None or why:
+            return replace(tallied(np.full(wanted, np.nan), reference, bounds), wrong=None, why=why)
         return tallied(args[place].reshape(wanted), reference, bounds)
 
-    return Data(family, lambda: launched()[0], tally)
+    return Data(family, lambda: launched(np.full(wanted, np.nan, np.float32))[0], tally)
 
 
 COPY = "the launcher gives the kernel another array than out"
+GOES_ON = "the launcher goes on with out after its launch"
+
+
+@contextlib.contextmanager
+def at_launch(given: Sequence[np.ndarray]) -> Iterator[list[np.ndarray]]:
+    """Copies of `given` as they are at the first launch that is asked for inside."""
+    seen: list[np.ndarray] = []
+
+    def watcher(launch: Launch) -> bool:
+        if not seen:
+            seen.extend(array.copy() for array in given)
+        return False
+
+    watchers.append(watcher)
+    try:
+        yield seen
+    finally:
+        watchers.remove(watcher)
 
 
 def is_whole(array: np.ndarray, out: np.ndarray) -> bool:
@@ -254,4 +282,5 @@ def tallied(output: np.ndarray, reference: Reference, bounds: Sequence[Bound]) -
             bad |= ~(off <= bound.allowed) & ~same & ~np.asarray(free)
     if bad.ndim < 2:
         return Tally(int(bad.sum()), bad.size, "elements wrong")
-    return Tally(int(bad.reshape(len(bad), -1).any(axis=1).sum()), len(bad))
+    rows = bad.reshape(len(bad), math.prod(bad.shape[1:]))
+    return Tally(int(rows.any(axis=1).sum()), len(bad))

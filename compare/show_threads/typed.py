@@ -64,7 +64,8 @@ def against_first_run(made: tuple[Any, ...]) -> Data:
 
 def rows(array: np.ndarray) -> np.ndarray:
     """The bytes of every row; every element of a vector is a row."""
-    flat = array.reshape(array.shape[0], -1) if array.ndim else array.reshape(1, 1)
+    each = array if array.ndim else array[None]
+    flat = each.reshape(len(each), math.prod(each.shape[1:]))
     return np.ascontiguousarray(flat).view(np.uint8)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from compare.machine import Machine, Refusal, Seen
-from compare.pair import Implementation
+from compare.pair import Implementation, Shape
 from compare.run import load_files
 from compare.show_threads.subjects import (
     Subject,
@@ -21,7 +21,7 @@ from compare.show_threads.subjects import (
     studied,
 )
 from compare.userfile import line_of, raised
-from cuda_ref.kernel import Launch
+from cuda_ref.kernel import Launch, shape_words
 
 NONE = (
     "has no CUDA kernel that runs without a card: an Implementation of language 'cuda' with "
@@ -44,10 +44,10 @@ def of_yours(path: str, kernel: str, shape: str, seed: int) -> Subject:
     size = shape_for(pair, shape)
 
     def record(implementation: Implementation, given: Sequence[np.ndarray]) -> Launch:
-        return only(path, implementation, launches(path, implementation, given))
+        return only(path, implementation, launches(path, implementation, given, size), given, size)
 
     given = arrays(pair, size, seed)
-    chosen = pick(path, mine, kernel, given)
+    chosen = pick(path, mine, kernel, given, size)
     launch = record(chosen, given)
     return Subject(
         read(launch.file),
@@ -58,7 +58,11 @@ def of_yours(path: str, kernel: str, shape: str, seed: int) -> Subject:
 
 
 def pick(
-    path: str, mine: Sequence[Implementation], wanted: str, given: Sequence[np.ndarray]
+    path: str,
+    mine: Sequence[Implementation],
+    wanted: str,
+    given: Sequence[np.ndarray],
+    size: Shape,
 ) -> Implementation:
     """The implementation of that name, else the first that launches a kernel of that name."""
     for one in mine:
@@ -67,7 +71,7 @@ def pick(
     known = []
     for one in mine:
         try:
-            names = [seen.name for seen in launches(path, one, given)]
+            names = [seen.name for seen in launches(path, one, given, size)]
         except Refusal:  # its own fault, told where it is asked for by its own name
             names = []
         if wanted in names:
@@ -77,21 +81,37 @@ def pick(
 
 
 def launches(
-    path: str, implementation: Implementation, given: Sequence[np.ndarray]
+    path: str, implementation: Implementation, given: Sequence[np.ndarray], size: Shape
 ) -> list[Launch]:
-    """What a launcher launches. Refusal for whatever it raises."""
+    """What a launcher launches at shape `size`. Refusal for whatever it raises."""
     try:
         return recorded(implementation, given)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code may raise anything
         said = f"sys.exit({error.code!r})" if isinstance(error, SystemExit) else raised(error)
         where = line_of(error, Path(path))
-        raise Refusal(2, f"{path}{where}: {implementation.name} raised {said}") from None
+        raise Refusal(
+            2,
+            f"{path}{where}: {implementation.name} raised {said} at {shape_words(size)}; --shape "
+            "chooses another shape",
+        ) from None
 
 
-def only(path: str, implementation: Implementation, seen: Sequence[Launch]) -> Launch:
-    """The one launch of an implementation."""
+def only(
+    path: str,
+    implementation: Implementation,
+    seen: Sequence[Launch],
+    given: Sequence[np.ndarray],
+    size: Shape,
+) -> Launch:
+    """The one launch of an implementation on arrays of shape `size`, the output last."""
     if len(seen) == 1:
         return seen[0]
+    if not seen and not given[-1].size:
+        raise Refusal(
+            2,
+            f"{path}: {implementation.name} launches nothing at {shape_words(size)}, where the "
+            "output has no elements; take a larger --shape",
+        )
     if not seen:
         raise Refusal(
             2,

@@ -7,10 +7,11 @@ collides then is what the barrier kept apart.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import mmap
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -171,21 +172,51 @@ def study(
 
 
 def placed(args: Sequence[Any]) -> tuple[Any, ...]:
-    """`args` with every array copied to the start of a page, aligned as a card's allocator does it.
+    """`args` with all memory copied to the start of a page, aligned as a card's allocator does it.
 
-    Shapes and strides are kept, and an array that is passed twice stays one. Pages of their own lie
-    far from shared memory: the array nearest to an access outside is the one that was meant.
+    What is copied is the array that owns the memory: a view keeps its offset in it, its shape and
+    its strides, and two views of one array still share their bytes. Pages of their own lie far from
+    shared memory: the array nearest to an access outside is the one that was meant.
     """
+    arrays = {id(a): a for a in args if isinstance(a, np.ndarray)}
+    rooms = [
+        (first, last, room_of(first, last))
+        for first, last in spans(each for a in arrays.values() for each in (a, owner(a)))
+    ]
     copies: dict[int, np.ndarray] = {}
-    for array in args:
-        if isinstance(array, np.ndarray) and id(array) not in copies:
-            first, last = extent(array)
-            room = mmap.mmap(-1, max(1, last - first))
-            offset = array.ctypes.data - first
-            copy = np.ndarray(array.shape, array.dtype, room, offset, array.strides)
-            copy[...] = array
-            copies[id(array)] = copy
+    for key, array in arrays.items():
+        low, high = extent(array)
+        start, room = next((f, room) for f, last, room in rooms if f <= low and high <= last)
+        offset = array.ctypes.data - start
+        copies[key] = np.ndarray(array.shape, array.dtype, room, offset, array.strides)
     return tuple(copies.get(id(argument), argument) for argument in args)
+
+
+def owner(array: np.ndarray) -> np.ndarray:
+    """The array at the root of the views that `array` is one of."""
+    root, base = array, array.base
+    while base is not None:
+        root = base if isinstance(base, np.ndarray) else root
+        base = getattr(base, "base", None)
+    return root
+
+
+def spans(arrays: Iterable[np.ndarray]) -> list[tuple[int, int]]:
+    """The memory of `arrays`, first byte and the one after the last; what shares a byte is one."""
+    found: list[tuple[int, int]] = []
+    for first, last in sorted(map(extent, arrays)):
+        if found and first < found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], last)
+        else:
+            found.append((first, last))
+    return found
+
+
+def room_of(first: int, last: int) -> mmap.mmap:
+    """Pages that start with a copy of the bytes from `first` up to `last`."""
+    room = mmap.mmap(-1, max(1, last - first))
+    room.write(ctypes.string_at(first, last - first))
+    return room
 
 
 def first(log: np.ndarray) -> np.ndarray:

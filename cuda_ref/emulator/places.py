@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .build import KernelError, without_comments
+from .build import KernelError, has_c_name, kernels, without_comments
 from .run import EmulatedKernel
 
 
@@ -60,7 +60,8 @@ class Places:
         shared_mem: int = 0,
     ) -> None:
         text = without_comments(source)
-        self.shared = shared_arrays(kernel.path, text, bases, shared_mem)
+        symbols = shared_symbols(kernel.path, of_others(source, kernel.name))
+        self.shared = shared_arrays(symbols, text, bases, shared_mem)
         names = parameter_names(text, kernel.name, len(args))
         self.arrays = [
             (name, *extent(argument), argument.ctypes.data, argument.itemsize)
@@ -116,6 +117,7 @@ def element(name: str, index: int, shape: Sequence[int]) -> str:
     return f"{name}[{index // inner}]" + "".join(f"[{i}]" for i in rest)
 
 
+Symbol = tuple[str, int, int]
 SEGMENT = "in_shared_segment"  # launch.h's own variable, by which it finds the segment
 SIZES = {"char": 1, "bool": 1, "short": 2, "int": 4, "unsigned": 4, "float": 4, "double": 8}
 
@@ -133,14 +135,16 @@ class Shared:
 
 
 @functools.lru_cache(maxsize=256)
-def shared_symbols(library: Path) -> tuple[tuple[str, int, int], ...]:
-    """Each static __shared__ variable and what guards it: the symbol, its first byte in the
-    library's thread-local segment and the one after its last."""
+def shared_symbols(library: Path, others: tuple[str, ...] = ()) -> tuple[Symbol, ...]:
+    """Each static __shared__ variable and what guards it, but for variables whose symbols begin
+    like one of `others`: the symbol, its first byte in the library's thread-local segment and the
+    one after its last."""
     rows = [line.split() for line in tool("readelf", "-sW", str(library)).splitlines()]
     return tuple(
         (part[7], int(part[1], 16), int(part[1], 16) + int(part[2], 0))
         for part in rows
         if len(part) == 8 and part[3] == "TLS" and SEGMENT not in part[7]
+        if not part[7].startswith(others)
     )
 
 
@@ -150,11 +154,25 @@ def is_guard(symbol: str) -> bool:
     return symbol.startswith("_ZGV") or symbol == "__tls_guard"
 
 
-def shared_arrays(library: Path, text: str, bases: list[int], shared_mem: int) -> list[Shared]:
-    """Every __shared__ variable, the dynamic ones with the bytes that the launch gives."""
+def of_others(source: str, kernel: str) -> tuple[str, ...]:
+    """How the symbols begin of the __shared__ variables in the file's other kernels, which are none
+    of `kernel`'s. Without extern "C" a kernel stands in the namespace that `build` wraps around."""
+    found: list[str] = []
+    for name in kernels(source):
+        if name != kernel and has_c_name(source, name):
+            found.append(f"_ZZ{len(name)}{name}E")
+        elif name != kernel:  # L: it is static
+            found += [f"_ZZN12_GLOBAL__N_1{static}{len(name)}{name}" for static in ("", "L")]
+    return tuple(found)
+
+
+def shared_arrays(
+    symbols: Sequence[Symbol], text: str, bases: list[int], shared_mem: int
+) -> list[Shared]:
+    """The __shared__ variables of `symbols`, and the dynamic ones with a launch's bytes."""
     found = []
     declared = shared_declarations(text)
-    for symbol, first, last in shared_symbols(library):
+    for symbol, first, last in symbols:
         if is_guard(symbol):
             continue
         name = next((n for n in declared if re.search(rf"{len(n)}{n}(E|_\d+)?$", symbol)), "")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .places import Places, extent, is_guard, lines_of, shared_symbols
+from .places import Places, extent, is_guard, lines_of, of_others, shared_symbols
 from .run import STOPPED, EmulatedKernel
 
 # The names and orders of diagnose.h.
@@ -132,7 +132,7 @@ def trace(
     """
     kernel = EmulatedKernel(source, name, label=label, options=options, traced=True)
     arrays = [extent(argument) for argument in args if isinstance(argument, np.ndarray)]
-    symbols = shared_symbols(kernel.path)
+    symbols = shared_symbols(kernel.path, of_others(source, name))
     variables, guards = ([s[1:] for s in symbols if is_guard(s[0]) == i] for i in (False, True))
     kept = [addresses(part) for part in (arrays, variables, guards)]  # read while it runs
     counts, bases = (ctypes.c_longlong * 3)(), (ctypes.c_ulonglong * 3)()
