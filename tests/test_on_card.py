@@ -125,9 +125,8 @@ entry()
 def test_cupy_missing_is_a_column_with_its_reason(tmp_path):
     program = """
 import sys
-from importlib import metadata
-from compare import machine
-machine.cupy_packages = lambda: ()
+from compare import system
+system.cupy_packages = lambda: ()
 from compare.cli import main
 sys.exit(main(["softmax", "--shape", "64x256"]))
 """
