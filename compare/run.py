@@ -5,14 +5,12 @@ from __future__ import annotations
 import datetime
 import os
 import shlex
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from compare import __version__, system, userfile, workbench
 from compare import machine as machines
@@ -21,6 +19,7 @@ from compare.choices import Wish as Wish
 from compare.choices import all_pairs, check_outputs, choose
 from compare.choices import one_of as one_of
 from compare.choices import parse_shapes as parse_shapes
+from compare.facts import machine_facts
 from compare.kept import Saver
 from compare.kept import recorded as recorded
 from compare.kept import saved as saved
@@ -217,7 +216,7 @@ def run(wish: Wish, progress: Callable[[str], None] = lambda text: None) -> Repo
     cases = gated(pairs, cases)
     return Report(
         version=__version__,
-        machine=machine_facts(machine, runner),
+        machine=machine_facts(machine, runner.warnings),
         command=wish.command,
         cases=tuple(cases),
         seconds=time.perf_counter() - started,
@@ -253,54 +252,3 @@ def gated(pairs: Sequence[Pair], cases: Sequence[Case]) -> list[Case]:
         replace(case, failed_gates=(*case.failed_gates, *failed.get(id(case), ())))
         for case in cases
     ]
-
-
-def machine_facts(machine: Machine, runner: workbench.Runner) -> dict[str, Any]:
-    """What the report says of the machine, in plain values."""
-    seen = machine.seen
-    facts: dict[str, Any] = {
-        "mode": machine.mode,
-        "system": f"{seen.system} {seen.arch}",
-        "versions": {
-            "triton": seen.versions["triton"],
-            "torch": seen.versions["torch"].removesuffix("+cpu")
-            + (" (CPU)" if not machine.on_card else ""),
-            "cupy": seen.versions["cupy"] if machine.on_card else "",
-            "numpy": seen.versions["numpy"],
-            "python": seen.python,
-        },
-        "variables": machines.variables(seen.env),
-        "driver": seen.driver,
-        "warnings": sorted(set(runner.warnings)),
-        "missing": dict(machine.missing),
-        "pinned": "FP fusion on, both sides   nvrtc: no options   cublas: default math",
-    }
-    if machine.card is None:
-        unused = seen.cards or seen.driver
-        facts["banner"] = "CARD NOT USED" if unused else "NO NVIDIA CARD FOUND"
-        facts["cuda_side"] = (
-            f"CUDA {machine.missing['emulator']}"
-            if "emulator" in machine.missing
-            else f"CUDA runs thread by thread, built by {compiler_words(seen.compiler)}"
-        )
-        return facts
-    from compare.timing import card_facts
-
-    card = card_facts(machine.device)
-    cuda = machines.dotted(seen.driver_cuda)
-    facts["card_name"] = machine.card.name
-    facts["card_arch"] = machine.card.arch
-    facts["card_index"] = machine.device
-    facts["card_uuid"] = machine.card.uuid
-    facts["card_words"] = (
-        f"{machine.card.name}, {machine.card.arch}, {card.sms} SMs, {card.l2_bytes >> 20} MB L2, "
-        f"driver {seen.driver.split('.')[0]}, CUDA {cuda}"
-    )
-    return facts
-
-
-def compiler_words(path: str) -> str:
-    """`g++ 12.2`: the compiler's own version, as it says it."""
-    answer = subprocess.run([path, "-dumpfullversion"], capture_output=True, text=True, check=False)
-    number = answer.stdout.strip() or "of unknown version"
-    return f"{Path(path).name} {'.'.join(number.split('.')[:2])}"

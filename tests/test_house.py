@@ -16,8 +16,8 @@ GROUND = {
 INSTRUMENTS = {"accuracy", "timing", "order", "compiled", "threads"}
 MIDDLE = {"changes", "pairs", "report", "workbench"}
 COMMANDS = {
-    "bits", "choices", "diff", "doctor", "kept", "lesson", "run", "selftest", "show_compiled",
-    "show_threads", "sweep", "userfile",
+    "bits", "choices", "diff", "doctor", "facts", "kept", "lesson", "run", "selftest",
+    "show_compiled", "show_threads", "sweep", "userfile",
 }  # fmt: skip
 TOP = {"arguments", "cli", "__main__"}
 

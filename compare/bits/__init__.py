@@ -10,9 +10,9 @@ from importlib import import_module, resources
 from typing import Any
 
 from compare import run as runs
-from compare import workbench
 from compare.bits.lab import Lab
 from compare.device import stream
+from compare.facts import machine_facts
 from compare.findings import Asked, Bits, Variant
 from compare.results import from_json, to_json, write_text
 
@@ -47,8 +47,7 @@ def build(wish: runs.Wish, progress: Callable[[str], None] = lambda text: None) 
         found: Bits = parts.build(lab)
         if not machine.on_card:
             found = with_recorded(on_host(found), lab, parts)
-    runner = workbench.Runner(machine)
-    facts = runs.machine_facts(machine, runner)
+    facts = machine_facts(machine)
     code = 1 if any(note.split(": ")[0] in found.targets for note in found.notes) else 0
     code = code if machine.on_card else 0
     told = bool(found.mixtures) and bool(found.mixtures[0].against)

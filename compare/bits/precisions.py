@@ -9,9 +9,9 @@ from dataclasses import replace
 from importlib import resources
 
 from compare import run as runs
-from compare import workbench
 from compare.bits.lab import Lab
 from compare.device import Broken, stream
+from compare.facts import machine_facts
 from compare.findings import Precisions, Variant
 from compare.pair import Implementation
 from compare.results import from_json, to_json, write_text
@@ -56,7 +56,7 @@ def build(wish: runs.Wish, progress: Callable[[str], None] = lambda text: None) 
         raise runs.Refusal(2, f"--precision all is a question about {PAIR}; name no other pair")
     machine = runs.prepare(machine)
     shape = tuple(shapes[0] if shapes else pairs[0].shapes(machine.on_card)[0])
-    facts = runs.machine_facts(machine, workbench.Runner(machine))
+    facts = machine_facts(machine)
     cost = pairs[0].cost(shape)
     if not machine.on_card:
         return without_card(Precisions(shape, facts, (), cost.flops))
