@@ -63,7 +63,7 @@ class Stream:
 
         Two levels of `normal_parts`, drawn with 12 bits each, are added as integers (25 bits and a
         sign), so the only rounding is to float32 where `scale` is a power of two or a small
-        integer. The fourth moment is 2.99, the sixth 14.9 (a normal's are 3 and 15).
+        integer. The fourth moment is 2.995, the sixth 14.9 (a normal's are 3 and 15).
         """
         out = np.empty(tuple(shape), np.float32)
         flat = out.reshape(-1)

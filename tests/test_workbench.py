@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from compare import workbench
-from compare.machine import Machine, Seen
+from compare.device import ContextLost
+from compare.machine import Machine, Refusal, Seen
 from compare.pair import Bound, Cost, Implementation, Pair, Probe, Reference
 from compare.results import Accuracy, Agreement, Case, Check, Row
 from compare.workbench import verdict
@@ -282,6 +283,48 @@ def test_a_case_is_kept_before_the_next_one_runs(monkeypatch):
     runner = workbench.Runner(HOST, save=lambda *what: saved.append(what))
     wanted = workbench.requests([pair(triton=spoiled(9.0))], False, shapes=[(3, 4), (5, 4)])
     assert len(list(workbench.run(runner, wanted))) == 2 and len(saved) == 4
+
+
+class Box:
+    """A black box of the implementation `bad`, which gives what it gives when it is asked."""
+
+    bad, error = "", None
+
+    def __init__(self, machine, implementation, *more):
+        self.implementation, self.lost = implementation, False
+        if isinstance(Box.error, Refusal):
+            raise Box.error
+
+    def __call__(self, *arrays):
+        if self.implementation.name == Box.bad:
+            self.lost = True
+            raise Box.error
+
+
+def learning(bad, error, monkeypatch):
+    monkeypatch.setattr(workbench.rows, "BlackBox", Box)
+    monkeypatch.setattr(Box, "bad", bad)
+    monkeypatch.setattr(Box, "error", error)
+
+    def ask(counterpart, own, shape):
+        counterpart()
+        own()
+
+    twin = Implementation("twin", "triton", double, twin_of="right", prepare=ask)
+    (case,) = run(pair(others=(twin,)), only=("left", "right", "twin"))
+    return case
+
+
+def test_a_twin_without_room_to_ask_is_a_row_and_the_rest_is_complete(monkeypatch):
+    case = learning("", Refusal(2, "out of memory on the card"), monkeypatch)
+    assert case.row("twin").skipped == "out of memory on the card"
+    assert case.row("left").accuracy.ok and case.row("right").accuracy.ok
+
+
+@pytest.mark.parametrize("bad", ("right", "twin"))
+def test_who_lost_the_context_while_it_was_asked_is_named(monkeypatch, bad):
+    case = learning(bad, ContextLost("illegal memory access"), monkeypatch)
+    assert case.row("left").skipped == f"not run: context lost after {bad}"
 
 
 def test_both_gates_of_a_case_may_fail():

@@ -13,6 +13,7 @@ from compare.blackbox import BlackBox
 from compare.compiled import Built
 from compare.device import Bench, Broken, ContextLost
 from compare.inputs import sha256
+from compare.machine import Refusal
 from compare.messages import told
 from compare.pair import Arrays, Implementation, Probe
 from compare.results import Accuracy, Check, Row, to_json
@@ -46,13 +47,15 @@ def prepare(runner: Runner, request: Request, inputs: Arrays) -> tuple[Request, 
             else:
                 runner.progress(f"{request.pair.name} {other.name}: in which order does it add?")
                 out = request.pair.output_shape(request.shape)
-                boxes = [BlackBox(machine, i, shapes, out, runner.processes) for i in (other, one)]
+                boxes: list[BlackBox] = []
                 try:
+                    for i in (other, one):
+                        boxes.append(BlackBox(machine, i, shapes, out, runner.processes))
                     found = one.prepare(boxes[0], boxes[1], request.shape)
                 except ContextLost as lost:
                     runner.lost = next((b.implementation.name for b in boxes if b.lost), other.name)
                     learned[one.name] = Learned(str(lost))
-                except (ValueError, Broken) as reason:
+                except (ValueError, Broken, Refusal) as reason:  # Refusal: no memory for a box
                     learned[one.name] = Learned(str(reason))
                 else:
                     learned[one.name] = Learned(notes=found.notes)
